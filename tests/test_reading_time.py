@@ -210,12 +210,11 @@ def test_format_takes_linear_time(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMAT_READERS)
 @pytest.mark.timeout(300)
-def test_format_reads_a_million_characters_in_seconds(name: str) -> None:
+def test_format_takes_linear_time_up_to_a_million(name: str) -> None:
     read = FORMAT_READERS[name]
-    found = [growing_too_fast(read, FRAMES[1], unit, (1_000, 10_000, 100_000, LONGEST)) for unit in IN_FORMATS[::3]]
+    units = (":\n", "[[A]]\n", "Therefore, ")  # many lines that announce one another; many verdicts; one long line
+    found = [growing_too_fast(read, FRAMES[1], unit, (1_000, 10_000, 100_000, LONGEST)) for unit in units]
     assert not [slow for slow in found if slow]
-    times = {unit: seconds(read, filled(FRAMES[1], unit, LONGEST)) for unit in IN_FORMATS[::3]}
-    assert {unit: took for unit, took in times.items() if took > 12} == {}
 
 
 @pytest.mark.timeout(20)

@@ -390,6 +390,10 @@ MODELS = Table(
                 example="judge:local:smollm2?mode=logits",
                 summary="the same, by the log-probabilities of A and B",
             ),
+            Usage(
+                example="judge:openai:model@http://127.0.0.1:8000/v1?template=prometheus2",
+                summary="the same, asked and read as a published judge (--of replies)",
+            ),
         ),
     ),
     Kind(

@@ -55,6 +55,7 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "prbench bon --policy openai:NAME@URL --judge openai:JUDGE@URL": "needs a judge that grades; tests/bon has one",
     "prbench bon --policy lab --n 64 --users 200 --posts 30 --group-by majority": "the page leaves the models out",
     "prbench bon --policy lab --n 64 --users 200 --posts 30 --labels lab": "the page leaves the models out",
+    "prbench eval --model 'judge:openai:MODEL@URL?template=": "needs such a judge; test_preset_judges.py has one",
     "prbench eval-planner --planner local:smollm2": "fifty replies of SmolLM2; the line before asks another planner",
     "prbench train --method lm-planner": "meant for a GPU",
     "prbench train --method bt-profile --backbone smollm2": FULL_SIZE,

@@ -34,7 +34,7 @@ ENDS_WITH: Mapping[str, int] = {  # where the page says that a line does not end
     "prbench data check --data pairs.jsonl": 1,
     "prbench eval --model control:overlap --data broken.jsonl": 2,
     "prbench eval --model 'judge:fake:Both are fine": 1,
-    "prbench eval --model 'judge:fake:Therefore, Output (a) is better.' --data lab --limit 20 --out wrong": 1,
+    "prbench eval --model 'judge:fake:Therefore, Output (a) is better.' --data lab": 1,
 }
 
 

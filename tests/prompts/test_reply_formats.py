@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.preset_forms import PICKS, PRESET_FORMS, SAID
-from tests.support.reply_forms import Form
+from tests.support.preset_forms import PICKS, PRESET_FORMS, SAID, formats_table, presets_table
+from tests.support.reply_forms import Form, forms_table
 
 from prbench.errors import UsageError
 from prbench.prompts import load_template, parse_template
@@ -73,6 +73,15 @@ def test_every_table_has_accepted_and_refused_forms() -> None:
         accepted = [form for form in forms if form.reading not in ("", Pick.UNREADABLE)]
         assert len(accepted) >= 15, name
         assert len(forms) - len(accepted) >= 15, name
+
+
+def test_the_documentation_shows_the_formats_the_presets_and_their_tables() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "reply-formats.md").read_text(encoding="utf-8")
+    assert formats_table() in page
+    assert presets_table() in page
+    for name, forms in PRESET_FORMS.items():
+        assert f"### `{name}`\n" in page
+        assert forms_table(forms) in page, name
 
 
 def test_every_format_has_a_preset_or_is_our_own() -> None:

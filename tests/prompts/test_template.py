@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.preset_forms import PRESET_FORMS
 
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template, packaged_names, parse_template
@@ -33,6 +34,7 @@ def texts(template: Template, **slots: str) -> str:
 def test_every_packaged_template_loads_and_fills() -> None:
     names = packaged_names()
     assert set(names) == {
+        *PRESET_FORMS,
         "answer",
         "build_chosen",
         "build_draw",

@@ -5,6 +5,9 @@ from types import MappingProxyType
 
 from tests.support.reply_forms import Form
 
+from prbench.prompts import load_template
+from prbench.prompts.formats import open_format
+from prbench.registry import REPLIES
 from prbench.schema import Pick
 
 A, B, TIE, NONE = Pick.FIRST, Pick.SECOND, Pick.TIE, Pick.UNREADABLE
@@ -494,3 +497,28 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 PICKS = (A, B, TIE)
+
+
+def formats_table() -> str:
+    """The reply formats of this package in Markdown, as the documentation shows them."""
+    lines = ["| format | verdicts | scores | ties | what it is |", "| --- | --- | --- | --- | --- |"]
+    for kind in (row for row in REPLIES.rows if not row.origin):
+        if kind.takes_target:  # what it has is up to its groups
+            has = ["by its groups"] * 3
+        else:
+            reads = open_format(kind.name)
+            has = ["yes" if each else "no" for each in (reads.pick, reads.score, reads.has_ties)]
+        lines.append(f"| `{kind.name}` | {' | '.join(has)} | {kind.summary} |")
+    return "\n".join(lines)
+
+
+def presets_table() -> str:
+    """The templates that ask for them."""
+    lines = ["| template | for | format | system role | tokens of a reply |", "| --- | --- | --- | --- | --- |"]
+    for name in PRESET_FORMS:
+        template = load_template(name)
+        scale = template.answer.removeprefix("score ").replace("-", " to ")
+        use = "`judge:`" if template.answer == "pick" else f"`rating:`, {scale}"
+        role = "yes" if template.system else "no"
+        lines.append(f"| `{name}` | {use} | `{template.reply}` | {role} | {template.max_tokens} |")
+    return "\n".join(lines)

@@ -22,24 +22,24 @@ class FirstItems:
     def __init__(self, model: str) -> None:
         self._model = model
         self._rows: list[Row | RatedRow] = []
-        self._has_spoken = False
+        self._is_told = False
 
     def add(self, rows: Iterable[Row | RatedRow]) -> str:
         """Take rows; return the line that the user should see now, or ""."""
-        if self._has_spoken:
+        if self._is_told:
             return ""
         self._rows += [row for row in rows if row.probe is Probe.OWN][: FIRST - len(self._rows)]
-        return self._say(FIRST)
+        return self._line(FIRST)
 
     def end(self) -> str:
         """Return the line that the user should see, now that all rows are there, or ""."""
-        return "" if self._has_spoken else self._say(len(self._rows))
+        return "" if self._is_told else self._line(len(self._rows))
 
-    def _say(self, expected: int) -> str:
+    def _line(self, expected: int) -> str:
         unread = [row for row in self._rows if not is_readable(row)]
         if 2 * len(unread) <= expected:
             return ""
-        self._has_spoken = True
+        self._is_told = True
         reason, _ = Counter(row.problem.value for row in unread).most_common(1)[0]
         share = f"{len(unread)} of the first {len(self._rows)} items cannot be read ({reason or 'unstated'})"
         without_verdict = [row for row in unread if row.problem is Problem.NO_VERDICT]

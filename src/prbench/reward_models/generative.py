@@ -44,7 +44,7 @@ class ChatOptions(LlmOptions):
     max_tokens: Annotated[int, AtLeast(1)] | None = option(
         None, f"of a reply; default: what the template says, or {MAX_TOKENS}"
     )
-    template: str | None = option(None, "prompt template in place of the kind's own")
+    template: str | None = option(None, "prompt template in place of the kind's own: a path, or e.g. prometheus2")
 
 
 def open_llm(target: str, options: LlmOptions, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
