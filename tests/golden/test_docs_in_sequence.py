@@ -62,8 +62,29 @@ def bring_files(folder: Path) -> None:
     (folder / "ppo.json").write_text(json.dumps(scores))
     (folder / "rewardbench2.csv").write_text("model,score\noverlap,0.5\nlongest,0.4\nshortest,0.6\n")
     (folder / "table.csv").write_text("model,one,two,gold\na,1,4,3\nb,2,3,4\nc,3,2,1\nd,4,1,2\n")
+    bring_recorded(folder, pairs)
     classifier(folder / "tiny")
     language_model(folder / "tiny_lm", seed=2)
+
+
+def bring_recorded(folder: Path, pairs: list[dict[str, Any]]) -> None:
+    """Write what other programs said of the pairs, a pool of answers with its gold, and a table of odd columns."""
+    sides = ("chosen", "rejected")
+    scores = [f"{row['id']},{place},{1 - place},{place}" for row in pairs for place, _ in enumerate(sides)]
+    (folder / "rm.csv").write_text("\n".join(["id,index,own,none", *scores]) + "\n")
+    said = zip(sides, "AB", strict=True)
+    picks = [(side, f"Result: {letter}") for side, letter in said]
+    write(
+        folder / "judge.jsonl",
+        [{"id": row["id"], "order": f"{side}_first", "reply": reply} for row in pairs for side, reply in picks],
+    )
+    numbers = {"answers": ["Home.", "To the lake."], "gold": [0, 1], "scores": {"rm": [0.2, 0.7]}}
+    write(
+        folder / "pool.jsonl",
+        [{"id": f"q{n}", "user_id": f"u{n}", "question": f"Where to on day {n}?", **numbers} for n in range(4)],
+    )
+    odd = [f"Why {n}?,So it is {n}.,It is not {n}.,A,user-{n % 4}" for n in range(8)]
+    (folder / "odd.csv").write_text("\n".join(["ask,good,bad,winner,who", *odd]) + "\n")
 
 
 class Reader:

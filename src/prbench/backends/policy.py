@@ -84,10 +84,11 @@ class Policy(Protocol):
         ...
 
 
-def samples_of(name: str, drawn: Any, *, prompts: int, n: int) -> list[list[Sample]]:
+def samples_of(name: str, drawn: Any, *, prompts: int, n: int | None) -> list[list[Sample]]:
     """Return what a policy drew, plain texts as samples; too few, too many or anything else is refused.
 
-    It is asked before anything is kept: a pool is read for ever after.
+    It is asked before anything is kept: a pool is read for ever after. Of answers that were sampled before there may
+    be any number (`n` is `None`).
     """
 
     def listed(found: Any) -> list[Any]:
@@ -101,7 +102,7 @@ def samples_of(name: str, drawn: Any, *, prompts: int, n: int) -> list[list[Samp
             f"{name}: sample returned {len(rows)} lists for {prompts} prompts. Return one each, in order."
         )
     for some in rows:
-        if len(some) != n:
+        if n is not None and len(some) != n:
             raise UsageError(f"{name}: sample returned {len(some)} samples for a prompt, and {n} were asked for.")
     return [[_sample_of(name, each) for each in some] for some in rows]
 

@@ -11,6 +11,7 @@ from prbench.backends.own_code import plain_identity
 from prbench.backends.policy import FAILED, FailedSample, Policy, Prompt, Releasable, Sample, samples_of
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.data import ExampleStore
+from prbench.downstream.best_of_n.pool_file import RecordedPolicy
 from prbench.errors import DataError, UsageError
 from prbench.evaluation.score import (
     PendingItem,
@@ -111,7 +112,7 @@ class Pool:
 
     id: str
     folder: Path
-    n: int
+    n: int  # of every question at least; those that were sampled elsewhere may have more
     answers: Mapping[str, tuple[str, ...]]  # by question id
     truncated: float  # share of answers that ran out of tokens
     incomplete: Mapping[str, str]  # question id -> why an answer is missing; the next run asks again
@@ -202,7 +203,8 @@ def _draw(
             # Where nothing fits, the policy is asked all the same: its failed sample says why.
             prompts.append(Prompt(id=question.id, question=asked, context="" if fitted.problem else fitted.text))
     sampled = policy.sample(prompts, n=n, seed=seed) if prompts else []
-    drawn = iter(samples_of(policy.name, sampled, prompts=len(prompts), n=n))
+    each = None if isinstance(policy, RecordedPolicy) else n
+    drawn = iter(samples_of(policy.name, sampled, prompts=len(prompts), n=each))
     return [
         [FailedSample(error=user.detail or user.problem.value)] * n if user.problem else next(drawn) for user in users
     ]

@@ -54,7 +54,7 @@ class PoolFile:
             if raw.problem or not isinstance(raw.value, Mapping):
                 raise raw.refusal() if raw.problem else row_error(raw.where, "row", "is no object", "Correct the row")
             example, texts = _question(raw.value, raw.where)
-            _check_new(example, texts, raw.where, places, examples, answers)
+            _check_new(example, raw.where, places, examples)
             examples[example.id], answers[example.id] = example, texts
             if raw.value.get("gold") is not None:
                 gold[example.id] = _numbers(raw.value["gold"], "gold", len(texts), raw.where)
@@ -74,8 +74,8 @@ class PoolFile:
 
     @property
     def n(self) -> int:
-        """How many answers each question has."""
-        return len(next(iter(self.answers.values())))
+        """How many answers every question has at least: what the best of more is worth is known of some only."""
+        return min(map(len, self.answers.values()))
 
     @property
     def specs(self) -> list[str]:
@@ -144,12 +144,7 @@ def _question(row: Mapping[str, Json], where: str) -> tuple[Example, tuple[str, 
 
 
 def _check_new(
-    example: Example,
-    texts: Sequence[str],
-    where: str,
-    places: dict[tuple[str, str], str],
-    examples: Mapping[str, Example],
-    answers: Mapping[str, Sequence[str]],
+    example: Example, where: str, places: dict[tuple[str, str], str], examples: Mapping[str, Example]
 ) -> None:
     asked = (example.user.id, example.question)
     if example.id in examples:
@@ -158,10 +153,6 @@ def _check_new(
         fact = f"was asked by this user before, at {places[asked]}"
         raise row_error(where, "question", fact, "Put all its answers into one row")
     places[asked] = where
-    first = next(iter(answers), None)
-    if first is not None and len(answers[first]) != len(texts):
-        fact = f"holds {len(texts)} texts, and that of {first} holds {len(answers[first])}"
-        raise row_error(where, "answers", fact, "Give every question the same number of answers")
 
 
 def _check_scores(scores: Json, count: int, where: str) -> list[str]:

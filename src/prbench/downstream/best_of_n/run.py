@@ -30,7 +30,7 @@ from prbench.downstream.best_of_n.summary import best_of_each, summarize
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker
-from prbench.evaluation.score import recorded_notes
+from prbench.evaluation.score import asked_probes, recorded_notes
 from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
@@ -220,6 +220,7 @@ def _load_entry(
         # Labeled pairs are of the user: a model that is to know nobody does not get them either.
         shown = replace(shown, labels=None)
     maker = context_maker(replace(settings, context=shown.context), out, shown.open_labels(which))
+    asked_probes((Probe.OWN,), loaded, maker.kind)  # refused before anything is sampled
     return RewardModelEntry(name=model if isinstance(model, str) else loaded.spec, loaded=loaded, maker=maker)
 
 

@@ -193,7 +193,8 @@ class GradedQuestions:
                 f"The first reason: {first}. The same command tries the others again."
             )
         values = {question.id: np.array(grades.values[question.id], dtype=np.float64) for question in inside}
-        ceiling = np.stack([best_of_each(worth, worth) for worth in values.values()])
+        # A question may have more answers than the fewest: all of them count in what the best of n is worth.
+        ceiling = np.stack([best_of_each(worth, worth)[: pool.n] for worth in values.values()])
         gain = ceiling - ceiling[:, :1]
         return cls(
             ids=tuple(values),
@@ -211,7 +212,8 @@ class GradedQuestions:
     ) -> FloatArray:
         """Return (questions, N); zeros where there are no scores."""
         none = np.zeros(self.sizes[-1])
-        return np.stack([estimate(values[each], scores[each]) if each in scores else none for each in self.ids])
+        most = self.sizes[-1]
+        return np.stack([estimate(values[each], scores[each])[:most] if each in scores else none for each in self.ids])
 
 
 class Selector:
@@ -298,7 +300,9 @@ def summarize(
     # Scores that know nothing: their curve shows what chance does to the others.
     uniforms = {each: rng("coin", seed, each) for each in graded.ids}
     selectors += [
-        Selector(graded, RANDOM, {each: [dice.random() for _ in range(pool.n)] for each, dice in uniforms.items()}),
+        Selector(
+            graded, RANDOM, {each: [dice.random() for _ in graded.values[each]] for each, dice in uniforms.items()}
+        ),
         Selector(graded, ORACLE, {each: tuple(graded.values[each]) for each in graded.ids}),
     ]
     inside = [question for question in questions if question.id in grades.values]
