@@ -165,7 +165,8 @@ def _rows(folder: Path, model: str, pairs: Path, *options: str) -> dict[tuple[st
 
 
 def _said(row: Mapping[str, Any]) -> list[str]:
-    return [order["raw"] for order in row.get("orders", ())]
+    """Return a judge's replies without white space: tokens that are whole words say nothing of it."""
+    return ["".join(order["raw"].split()) for order in row.get("orders", ())]
 
 
 def _wordy(row: dict[str, Any]) -> dict[str, Any]:
