@@ -200,9 +200,8 @@ def vllm_chat(folder: Path) -> dict[str, Compared]:
     with vllm(place, "--max-model-len", str(CHAT_WINDOW), "--generation-config", "vllm") as url:
         for name, options in (("logits", "mode=logits"), ("reply", "max_tokens=8")):
             served = f"judge:openai:chat@{url}/v1?{options}"
-            found[f"vllm chat, by {name}"] = compare(
-                folder, served, f"judge:hf:{place}?{options}", "--dtype", "float32"
-            )
+            here = f"judge:hf:{place}?{options}&window={CHAT_WINDOW}"
+            found[f"vllm chat, by {name}"] = compare(folder, served, here, "--dtype", "float32")
     return found
 
 
