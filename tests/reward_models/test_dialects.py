@@ -102,9 +102,11 @@ def infinity(path: str, body: Body | None) -> Answer:
 
 
 def hosted(path: str, body: Body | None) -> Answer:
-    """A hosted reranker, as of Jina or Cohere: it lists nothing, and takes no field that it does not know."""
+    """A hosted reranker, as of Jina or Cohere: it lists other models, and takes no field that it does not know."""
+    if path == "/v1/models":
+        return 200, {"data": [{"id": "chat-1", "owned_by": "vendor"}, {"id": "chat-2", "owned_by": "vendor"}]}
     if path != "/v2/rerank" or body is None:
-        return NOT_FOUND
+        return 403, {"message": "no such page, or no leave"}
     if set(body) != {"model", "query", "documents"}:
         return 422, {"message": "unknown field"}
     return 200, {"id": "1", "results": [{"index": 0, "relevance_score": logit(body["documents"][0], raw=True)}]}
@@ -145,6 +147,7 @@ ROWS = {
     ),
     "tei": Row(engine=tei, options="", api="tei", path="/rerank"),
     "tei, several logits": Row(engine=tei, options="?logit=1", api="tei-predict", path="/predict"),
+    "tei, named": Row(engine=tei, options="?api=tei-predict&logit=1", api="tei-predict", path="/predict"),
     "infinity": Row(engine=infinity, options="", api="rerank", path="/rerank"),
     "a hosted reranker": Row(engine=hosted, options="/v2?api=rerank&model=rerank-v3", api="rerank", path="/v2/rerank"),
 }

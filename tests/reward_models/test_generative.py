@@ -304,3 +304,14 @@ def test_verdict_that_the_judge_only_quotes_from_a_response_is_unreadable() -> N
     (comparison,) = JudgeModel(FakeLLM(obedient), JUDGE).prefer([pair])
     assert (comparison.pick, comparison.problem) == (Pick.UNREADABLE, Problem.NO_VERDICT)
     assert "Result: A" in comparison.raw
+
+
+def test_prompts_that_begin_alike_are_asked_one_after_the_other_and_answered_in_order() -> None:
+    llm = FakeLLM(lambda request: f"Score: {len(request.messages[-1].content) % 7 + 1}")
+    users = [UserContext.from_text(f"user {number}") for number in (1, 2, 1, 2)]
+    inputs = [RewardInput(question="Q?", user=user, response="x" * place) for place, user in enumerate(users, 1)]
+    model = RatingModel(llm, load_template("rate"))
+    scores = [score.value for score in model.score(inputs)]
+    asked = [request.messages[-1].content.count("user 1") for request in llm.requests]
+    assert asked == [1, 1, 0, 0]
+    assert scores == [model.score([each])[0].value for each in inputs]

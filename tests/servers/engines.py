@@ -165,7 +165,8 @@ def _rows(folder: Path, model: str, pairs: Path, *options: str) -> dict[tuple[st
 
 
 def _said(row: Mapping[str, Any]) -> list[str]:
-    return [order["raw"] for order in row.get("orders", ())]
+    """Return a judge's replies without white space: tokens that are whole words say nothing of it."""
+    return ["".join(order["raw"].split()) for order in row.get("orders", ())]
 
 
 def _wordy(row: dict[str, Any]) -> dict[str, Any]:
@@ -199,9 +200,8 @@ def vllm_chat(folder: Path) -> dict[str, Compared]:
     with vllm(place, "--max-model-len", str(CHAT_WINDOW), "--generation-config", "vllm") as url:
         for name, options in (("logits", "mode=logits"), ("reply", "max_tokens=8")):
             served = f"judge:openai:chat@{url}/v1?{options}"
-            found[f"vllm chat, by {name}"] = compare(
-                folder, served, f"judge:hf:{place}?{options}", "--dtype", "float32"
-            )
+            here = f"judge:hf:{place}?{options}&window={CHAT_WINDOW}"
+            found[f"vllm chat, by {name}"] = compare(folder, served, here, "--dtype", "float32")
     return found
 
 

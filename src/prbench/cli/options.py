@@ -339,11 +339,11 @@ class ModelOptions:
 class LimitOptions:
     """What may be asked of chat models, and what they may cost."""
 
-    max_requests: Annotated[int | None, flag("Stop before request N + 1 to chat models.", COST, min=0)] = None
-    max_tokens: Annotated[int | None, flag("Stop before so many tokens are passed.", COST, min=0)] = None
-    max_cost: Annotated[float | None, flag("Stop before so many US dollars are passed.", COST, min=0)] = None
-    price_input: Annotated[float | None, flag("US dollars per million prompt tokens.", COST, min=0)] = None
-    price_output: Annotated[float | None, flag("US dollars per million tokens of replies.", COST, min=0)] = None
+    max_requests: Annotated[int | None, flag("Stop before request N + 1 to chat models.", COST)] = None
+    max_tokens: Annotated[int | None, flag("Stop before so many tokens are passed.", COST)] = None
+    max_cost: Annotated[float | None, flag("Stop before so many US dollars are passed.", COST)] = None
+    price_input: Annotated[float | None, flag("US dollars per million prompt tokens.", COST)] = None
+    price_output: Annotated[float | None, flag("US dollars per million tokens of replies.", COST)] = None
 
     def limits(self) -> "Limits":
         """Return the limits."""

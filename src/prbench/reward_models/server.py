@@ -79,9 +79,9 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> LoadedM
             f"{spec.target} is no reward server that is known here: {intro.summary}. Correct the address, or say how "
             f"it is asked: ?api= with one of {', '.join(DIALECTS)}."
         )
-    if served.engine == "tei":
+    if served.engine == "tei" and options.api in (None, "rerank"):
         api = "tei-predict" if options.logit is not None else "tei"
-    if not served.engine:
+    if api == "rerank" and not served.engine:
         requests = connect(spec.target, at_once=at_once)  # of a hosted reranker the address is taken as it stands
     return as_loaded(spec, _dialect_reward(requests, settings, api, served, options))
 
@@ -97,12 +97,15 @@ def _speaks_prbench(intro: Introduction) -> bool:
     return isinstance(said, dict) and all(isinstance(said.get(key), str) for key in ("model", "template_hash"))
 
 
-def look(requests: Requests, intro: Introduction, *paths: str) -> None:
-    """Ask a server what it is, and note what it says."""
+def look(requests: Requests, intro: Introduction, *paths: str, must_answer: bool = True) -> None:
+    """Ask a server what it is, and note what it says; if it `must_answer`, a refusal to say anything is an error."""
     for path in paths:
         try:
             intro.answers[path] = requests.get(path)
         except RequestFailedError as error:
+            if not must_answer and error.status is not None:
+                intro.refusals[path] = str(error)
+                continue
             if error.status in (401, 403):
                 remedy = f"Set {TOKEN_VARIABLE} to the server's token."
             elif error.status is None or error.status >= 500:
@@ -124,11 +127,12 @@ RAW: Mapping[str, Mapping[str, Json]] = {  # asks for the raw logit
 
 def recognize(requests: Requests, options: ServerOptions, intro: Introduction) -> Served:
     """Return what answers there; with ?api=rerank nothing need be known of it, as with hosted rerankers."""
-    look(requests, intro, "/v1/models")
+    must_answer = options.api != "rerank"
+    look(requests, intro, "/v1/models", must_answer=must_answer)
     listed = _rows(intro.answers.get("/v1/models"))
     owner = str(listed[0].get("owned_by", "")) if listed else ""
     if not listed:
-        look(requests, intro, "/info", "/models")
+        look(requests, intro, "/info", "/models", must_answer=must_answer)
         info, listed = intro.answers.get("/info"), _rows(intro.answers.get("/models"))
         owner = str(listed[0].get("owned_by", "")) if listed else ""
         if isinstance(info, dict) and "model_type" in info:
@@ -151,6 +155,8 @@ def recognize(requests: Requests, options: ServerOptions, intro: Introduction) -
     engine = owner if owner in ("vllm", "sglang", "infinity") else ""
     if options.api in ("classify", "pooling", "score"):
         engine = "vllm"  # or what answers like it
+    if options.api == "rerank" and not engine:
+        return Served(engine="", model=options.model or "")  # what a vendor lists may be anything
     windows = {str(each.get("id")): each.get("max_model_len") for each in listed}
     model = options.model or (next(iter(windows)) if len(windows) == 1 else None)
     if model not in windows:
