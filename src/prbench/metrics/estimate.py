@@ -2,8 +2,8 @@
 
 One user's pairs are not independent, so the user is the unit. Every accuracy, gain, gap and group figure is a ratio of
 sums over rows, or a difference of two, and gets its interval in `ClusteredRatios.estimate`: a share from a
-beta-binomial posterior, a difference on the same rows from a clustered t with the reach of the signs of users, a
-difference of groups from the intervals of its shares. How often they hold the truth is measured in
+beta-binomial posterior, a difference on the same rows from the test by the signs of users, a difference of groups from
+the intervals of its shares. How often they hold the truth is measured in
 docs/research/intervals.md. Where questions recur among users, the same rows cluster twice. For the same reason users,
 and not rows, are dealt to the folds that something is fitted on.
 """
