@@ -1,11 +1,12 @@
 """Tables of how sure the figures are. One function each, named as the page names it."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from table_cells import RESULTS, grid
 
 Cells = dict[str, str]
+Cut = Callable[[Cells], list[str]]
 
 
 def rows_of(part: str) -> list[Cells]:
@@ -26,6 +27,12 @@ def population(row: Cells) -> list[str]:
 
 
 POPULATION = ["users", "pairs each", "sizes", "accuracy", "correlation"]
+SHAPE = "users differ by"
+
+
+def otherwise(row: Cells) -> list[str]:
+    """Return the same, and how the chances of users are distributed."""
+    return [row["shape"], *population(row)]
 
 
 def interval_coverage() -> str:
@@ -33,19 +40,29 @@ def interval_coverage() -> str:
     return _coverage("coverage")
 
 
-def _coverage(part: str) -> str:
+def _coverage(part: str, columns: Sequence[str] = POPULATION, cells: Cut = population) -> str:
     found: dict[tuple[str, ...], list[str]] = {}
     figures: dict[str, None] = {}
     for row in rows_of(part):
         figures[row["figure"]] = None
         tails = f"{share(row['too_high'])} / {share(row['too_low'])}"
-        found.setdefault(tuple(population(row)), []).append(f"{share(row['coverage'])} ({tails})")
-    return grid([*POPULATION, *figures], [[*cell, *shares] for cell, shares in found.items()])
+        found.setdefault(tuple(cells(row)), []).append(f"{share(row['coverage'])} ({tails})")
+    return grid([*columns, *figures], [[*cell, *shares] for cell, shares in found.items()])
 
 
 def interval_coverage_hard() -> str:
     """Return the same of the hard cells."""
     return _coverage("coverage_hard")
+
+
+def interval_coverage_fresh() -> str:
+    """Return the same of the cells that no earlier study had."""
+    return _coverage("coverage_fresh")
+
+
+def interval_coverage_otherwise() -> str:
+    """Return the same where users differ in other ways."""
+    return _coverage("coverage_otherwise", [SHAPE, *POPULATION], otherwise)
 
 
 def interval_coverage_unequal() -> str:
@@ -80,6 +97,17 @@ def interval_coverage_crossed() -> str:
 def interval_false_positives() -> str:
     """Return how often two equal models are told apart."""
     return _with(rows_of("false_positives"), ["false_positives"], ["told apart, %"])
+
+
+def interval_false_positives_hard() -> str:
+    """Return the same of the hard and the fresh cells."""
+    return _with(rows_of("false_positives_hard"), ["false_positives"], ["told apart, %"])
+
+
+def interval_false_positives_otherwise() -> str:
+    """Return the same where users differ in other ways."""
+    lines = [[*otherwise(row), share(row["false_positives"])] for row in rows_of("false_positives_otherwise")]
+    return grid([SHAPE, *POPULATION, "told apart, %"], lines)
 
 
 def interval_family_wise() -> str:

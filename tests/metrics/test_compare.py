@@ -96,14 +96,17 @@ def test_clustered_p_agrees_with_the_paired_t_test_for_independent_items() -> No
     assert test.clustered_p == pytest.approx(ttest_rel(first.astype(float), second.astype(float)).pvalue, rel=0.05)
 
 
-def test_few_users_get_the_t_test_on_fishers_z() -> None:
-    from scipy.stats import t, ttest_rel
-
-    first, second = [1, 1, 1, 0, 1], [0, 0, 1, 0, 1]
-    test = compare(make_rows([C if v else R for v in first]), make_rows([C if v else R for v in second]))
-    error = 0.4 / ttest_rel(first, second).statistic
-    on_z = np.arctanh(0.4) / (error / (1 - 0.4**2))
-    assert test.clustered_p == pytest.approx(2 * t.sf(on_z, 4))
+def test_few_users_get_the_test_by_signs() -> None:
+    # Two of five users differ, both for the first model: of four signs two are as far, half of which count.
+    test = compare(
+        make_rows([C if v else R for v in [1, 1, 1, 0, 1]]), make_rows([C if v else R for v in [0, 0, 1, 0, 1]])
+    )
+    assert test.clustered_p == pytest.approx(0.25)
+    assert test.difference.low <= 0
+    # Eight of eight: 1 of 2^8.
+    test = compare(make_rows([C] * 8), make_rows([R] * 7 + [T]))
+    assert test.clustered_p == pytest.approx(1 / 256)
+    assert test.difference.low > 0
 
 
 def test_one_user_leaves_mcnemar_alone() -> None:

@@ -7,6 +7,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from prbench.errors import UsageError
+from prbench.metrics.beta_binomial import UserCounts
 from prbench.metrics.estimate import (
     clustered_ratios,
     percentile_interval,
@@ -15,6 +16,7 @@ from prbench.metrics.estimate import (
     weighted_estimate,
     wilson,
 )
+from prbench.metrics.sign_flips import SignFlips
 
 
 def test_wilson_of_eight_in_ten_by_hand() -> None:
@@ -68,21 +70,75 @@ def test_counts_of_kinds_are_drawn_as_if_user_by_user(sizes: list[int]) -> None:
     assert weights.var(axis=0) == pytest.approx(users * shares * (1 - shares), rel=0.06)
 
 
-def test_interval_is_a_jackknife_over_users_on_the_logit() -> None:
-    from scipy.stats import t
-
+def test_standard_error_is_a_jackknife_over_users() -> None:
     numerators, users = [1.0, 0.0, 1.0, 1.0, 0.5], ["a", "a", "b", "c", "c"]
     sums, counts = np.array([1.0, 1.0, 1.5]), np.array([2, 1, 2])
     value = 3.5 / 5
     # Leave out one user at a time; to first order, each moves the ratio by its residual over the rows of the others.
     moved = (sums - value * counts) / (5 - counts)
-    error = np.sqrt((2 / 3) * (moved**2).sum())
-    freedom = 25 / 9 - 1  # (2 + 1 + 2)^2 / (4 + 1 + 4) users of equal size, less one
-    half = t.ppf(0.975, freedom) * error / (value * (1 - value))
-    ends = [1 / (1 + math.exp(-(math.log(value / (1 - value)) + side * half))) for side in (-1, 1)]
-    estimate = ratio_estimates(numerators, np.ones(5), users)[0]
-    assert (estimate.value, estimate.n) == (0.7, 5)
-    assert (estimate.low, estimate.high) == pytest.approx(tuple(ends))
+    found = clustered_ratios(numerators, np.ones(5), users).spread(0)
+    assert found.value == pytest.approx(0.7)
+    assert found.error == pytest.approx(np.sqrt((2 / 3) * (moved**2).sum()))
+    assert found.freedom == pytest.approx(25 / 9 - 1)  # (2 + 1 + 2)^2 / (4 + 1 + 4) users of equal size, less one
+
+
+def test_a_figure_without_bounds_gets_t_times_its_error() -> None:
+    from scipy.stats import ttest_1samp
+
+    values = [0.3, 1.9, -0.4, 2.2, 0.8]
+    found = ratio_estimates(values, np.ones(5), list("abcde"), span=(-math.inf, math.inf))[0]
+    expected = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_interval_of_a_share_is_that_of_the_beta_binomial() -> None:
+    points = [1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    users = [name for name in "abcde" for _ in range(2)]
+    expected = UserCounts(np.array([2.0, 1.0, 1.0, 2.0, 2.0]), np.array([0.0, 1.0, 1.0, 0.0, 0.0])).interval()
+    estimate = ratio_estimates(points, np.ones(10), users)[0]
+    assert (estimate.low, estimate.high) == pytest.approx(expected)
+
+
+def test_ties_stand_for_more_rows_than_right_and_wrong() -> None:
+    # Half of the points with half of the spread: a quarter of the variance, as four times the rows would have.
+    users = [f"u{i // 10:02}" for i in range(400)]
+    points = np.array([0.25, 0.75] * 200)
+    tied = ratio_estimates(points, np.ones(400), users)[0]
+    right = ratio_estimates([0.0, 1.0] * 800, np.ones(1600), [f"u{i // 40:02}" for i in range(1600)])[0]
+    assert (tied.low, tied.high) == pytest.approx((right.low, right.high), abs=1e-3)
+
+
+def test_interval_of_a_paired_difference_holds_what_the_test_does_not_reject() -> None:
+    generator = np.random.default_rng(6)
+    users = [f"u{i // 12:02}" for i in range(240)]
+    points = (generator.random((240, 2)) < np.array([0.8, 0.7])).astype(float)
+    ratios = clustered_ratios(points, np.ones((240, 2)), users)
+    lost = (points[:, 0] - points[:, 1]).reshape(20, 12).sum(axis=1)
+    low, high = SignFlips(lost, np.full(20, 12.0)).interval(0.05)
+    found = ratios.estimate(0, minus=1)
+    # One end is longer, by the skewness that was seen.
+    assert found.low <= low + 1e-9
+    assert found.high >= high - 1e-9
+    assert found.high - found.low < 1.3 * (high - low)
+    assert ratios.p_value(0, minus=1) == pytest.approx(SignFlips(lost, np.full(20, 12.0)).p_value())
+
+
+def test_interval_of_a_difference_of_groups_is_made_of_the_arms_of_both() -> None:
+    generator = np.random.default_rng(8)
+    points = (generator.random(400) < np.repeat([0.9, 0.6], 200)).astype(float)
+    member = np.repeat(np.eye(2), 200, axis=0)
+    users = [f"u{i // 10:02}" for i in range(400)]
+    ratios = clustered_ratios(points[:, None] * member, member, users)
+    gap, first, second = ratios.estimate(0, minus=1), ratios.estimate(0), ratios.estimate(1)
+    # Squares of arms add up (Zou and Donner 2008); either side also borrows what the other knows of the correlation.
+    down = math.hypot(first.value - first.low, second.high - second.value)
+    up = math.hypot(first.high - first.value, second.value - second.low)
+    assert gap.value - gap.low == pytest.approx(down, rel=0.15)
+    assert gap.high - gap.value == pytest.approx(up, rel=0.15)
+    p = ratios.p_value(0, minus=1)
+    assert p is not None
+    assert p < 0.05
+    assert gap.low > 0
 
 
 def test_interval_over_users_and_questions_adds_their_variances_and_takes_off_that_of_cells() -> None:
@@ -115,7 +171,8 @@ def test_repeating_a_users_rows_does_not_narrow_the_interval() -> None:
     points, users = [float(i % 3 > 0) for i in range(60)], [f"u{i:02}" for i in range(60)]
     once = ratio_estimates(points, np.ones(60), users)[0]
     ten_times = ratio_estimates(points * 10, np.ones(600), users * 10)[0]
-    assert (ten_times.low, ten_times.high) == (once.low, once.high)
+    # The correlation of rows that are all the same is 1, as nearly as 600 rows can tell.
+    assert (ten_times.low, ten_times.high) == pytest.approx((once.low, once.high), abs=0.01)
     assert ten_times.n == 600
 
 
@@ -147,7 +204,7 @@ def test_difference_of_equal_columns_reaches_as_far_as_so_many_users_may_agree_b
     assert (difference.low, difference.high) == pytest.approx((-high, high))
 
 
-def test_groups_of_different_users_are_compared_as_welch_does() -> None:
+def test_the_error_of_a_difference_of_groups_is_welchs() -> None:
     from scipy.stats import ttest_ind
 
     generator = np.random.default_rng(2)

@@ -42,12 +42,12 @@ class PairTest:
     first_better: int  # items on which the first earns more points
     second_better: int
     mcnemar_p: float  # exact; takes items as independent
-    clustered_p: float | None  # of the clustered t that also gives the interval; `None` with a single user
+    clustered_p: float | None  # by the signs of users, which also give the interval; `None` with a single user
     resolution: float | None  # true differences of at least this are found with 80 % probability
 
     @property
     def p_value(self) -> float:
-        """The p-value of the clustered t; with a single user, that of McNemar's test."""
+        """The p-value over users; with a single user, that of McNemar's test."""
         return self.mcnemar_p if self.clustered_p is None else self.clustered_p
 
     @property

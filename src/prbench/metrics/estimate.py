@@ -2,8 +2,8 @@
 
 One user's pairs are not independent, so the user is the unit. Every accuracy, gain, gap and group figure is a ratio of
 sums over rows, or a difference of two, and gets its interval in `ClusteredRatios.estimate`: a share from a
-beta-binomial posterior, a difference on the same rows from a clustered t with the reach of the signs of users, a
-difference of groups from the intervals of its shares. How often they hold the truth is measured in
+beta-binomial posterior, a difference on the same rows from the test by the signs of users, a difference of groups from
+the intervals of its shares. How often they hold the truth is measured in
 docs/research/intervals.md. Where questions recur among users, the same rows cluster twice. For the same reason users,
 and not rows, are dealt to the folds that something is fitted on.
 """
@@ -162,11 +162,13 @@ class ClusteredRatios:
 
         if self.users[[column] if minus is None else [column, minus]].min() < 2:
             return None
-        found, least = self.spread(column, minus=minus), 0.0
+        least = 0.0
         if minus is not None and self.questions is None and self._are_paired(column, minus):
-            least = self._signs(self.owners, column, minus).p_value()
-            if self._paired(self.owners, column, minus)[1] is not None:
+            signs = self._signs(self.owners, column, minus)
+            least = signs.p_value()
+            if self._is_told_by(signs, column, minus):
                 return least
+        found = self.spread(column, minus=minus)
         if found.value == 0:
             return 1.0
         low, high = self._ends(column, minus)
@@ -274,6 +276,11 @@ class ClusteredRatios:
         # Where the test rejects 0, so does the interval.
         return ends if low <= 0 <= high and not ends[0] <= 0 <= ends[1] else (low, high)
 
+    def _is_told_by(self, signs: SignFlips, column: int, minus: int) -> bool:
+        """Tell whether enough rows and enough clusters differ for the signs of clusters to tell anything."""
+        lost = self.tops[:, column] - self.tops[:, minus]
+        return signs.can_reject(1 - LEVEL) and bool(np.count_nonzero(lost) >= FEW_CHANGES)
+
     @cached_property
     def _known_pairs(self) -> dict[tuple[int, int, int], tuple[Spread, Span | None, float]]:
         return {}
@@ -296,9 +303,10 @@ class ClusteredRatios:
         error, freedom, worth, departures = _ratio_spread(lost, bottom, clusters)
         if error == 0 or np.count_nonzero(lost) < FEW_CHANGES:
             return Spread(value, max(error, _cautious_error(freedom, worth, self._width)), freedom, worth), None, 0.0
-        ends = self._signs(clusters, column, minus).interval(1 - LEVEL)
-        if ends is None:
+        signs = self._signs(clusters, column, minus)
+        if not self._is_told_by(signs, column, minus):
             return Spread(value, error, freedom, worth), None, 0.0
+        ends = signs.interval(1 - LEVEL)
         z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
         longer = float((departures**3).sum()) / error**2 * (2 * z**2 + 1) / 6
         return Spread(value, error, freedom, worth), ends, longer

@@ -43,17 +43,18 @@ class SignFlips:
         sums, rows, counts = self._kinds
         return flip_p(sums - difference * rows, counts)
 
-    def interval(self, alpha: float) -> tuple[float, float] | None:
-        """Return the differences whose p-value is not below `alpha`; `None` where so few users differ that none is."""
+    def can_reject(self, alpha: float) -> bool:
+        """Tell whether enough users differ, and not all by the same share, for a p-value to fall below `alpha`."""
+        sums, rows, counts = self._kinds
+        return math.pow(0.5, float(counts[sums != 0].sum())) < alpha and float(np.ptp(sums / rows)) > _SAME
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the differences whose p-value is not below `alpha`; see `can_reject`."""
         from scipy.optimize import brentq
 
         sums, rows, counts = self._kinds
-        if math.pow(0.5, float(counts[sums != 0].sum())) >= alpha:
-            return None
         shares = sums / rows
         middle, farthest = float(counts @ sums / (counts @ rows)), float(np.ptp(shares))
-        if farthest <= _SAME:
-            return None
         # Beyond all users, all signs are the same.
         ends = (float(shares.min()) - farthest * _SAME, float(shares.max()) + farthest * _SAME)
 
