@@ -90,7 +90,9 @@ def test_a_judge_that_answers_prose_has_no_coverage_and_no_accuracy(rows: Rows) 
     summary = evaluate(rows(10), "judge:fake:prose").summary
     assert summary["coverage"]["value"] == 0.0
     assert summary["accuracy"] is None
-    assert summary["accuracy_missing"] == {"reason": "no_verdict", "items": 10, "of": 10}
+    assert summary["accuracy_missing"] == {
+        "reason": "no_verdict", "detail": "", "items": 10, "of": 10
+    }  # fmt: skip
     assert summary["swap"] is None
     assert summary["unreadable"] == {"no_verdict": 10}
     assert summary["accuracy_readable"] is None

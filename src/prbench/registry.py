@@ -7,6 +7,7 @@ which is taken, is refused in one line where it is used, and leaves all others a
 needs no package: `python:package.module:Factory?key=value` (`prbench.backends.own_code`).
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -19,6 +20,7 @@ from prbench.schema import NOTHING
 from prbench.specs import Spec, bind, describe, known_names
 
 PYTHON = "python"
+FOLDER_KIND = "classifier"  # what a folder without a kind most often is
 _MEND = "Mend that package, or uninstall it."
 
 
@@ -206,6 +208,9 @@ class Table:
         found = self.get(name)
         if found is None:
             where = f" in {text!r}" if text else ""
+            if FOLDER_KIND in self.names and os.path.isdir(text):
+                fact = f"{text!r} is a folder, and its kind is not said"
+                raise UsageError(f"{fact}. If it holds a sequence classifier, write {FOLDER_KIND}:{text}.")
             raise UsageError(f"Unknown kind {name!r} of {self.what}{where}. {known_names('kinds', name, self.names)}")
         return found
 

@@ -17,6 +17,16 @@ ADVICE = {
     "di": "Ask the whole group along.",
     "ed": "Walk to the lake at dusk.",
 }
+BROKEN = '''
+from prbench.schema import Problem, Score
+
+
+class Broken:
+    """Asks a server that is not there."""
+
+    def score(self, inputs):
+        return [Score(value=None, problem=Problem.FAILED, detail="connection refused") for _ in inputs]
+'''
 QUESTIONS = ("What shall I do on Saturday?", "How do I spend my first evening in town?")
 
 
@@ -186,7 +196,7 @@ def test_rows_without_a_split_are_told_how_to_be_trained_on(prbench: Command, tm
     ended = prbench("train", "--method", "head", "--data", data, "--out", "m")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "its rows belong to no split" in ended.err
-    assert "--hold-out 0.2" in ended.err
+    assert "Hold some of its 5 users out with --hold-out 0.4" in ended.err
 
 
 def test_a_diagnosis_of_few_pairs_says_that_nothing_was_compared(prbench: Command, tmp_path: Path) -> None:
@@ -215,6 +225,40 @@ def test_one_is_not_written_as_many(prbench: Command, tmp_path: Path) -> None:
     rows = [row for row in ten_pairs() if row["id"] == "1-ana"]
     prbench("eval", "--model", "control:longest", "--data", write(tmp_path / "pairs.jsonl", rows))
     assert "1 pair of 1 user\n" in prbench("report", "runs").out
+
+
+@pytest.mark.parametrize(
+    "model, told",
+    [
+        ("my-model", "'my-model' is a folder, and its kind is not said. If it holds a sequence classifier, write "
+                     "classifier:my-model."),
+        ("head:nowhere", "nowhere: there is no such folder. Give one that `prbench train` wrote."),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_named_wrongly_is_told_how(prbench: Command, tmp_path: Path, model: str, told: str) -> None:
+    (tmp_path / "my-model").mkdir()
+    ended = prbench("eval", "--model", model, "--data", write(tmp_path / "pairs.jsonl", ten_pairs()))
+    assert (ended.code, ended.err) == (2, f"prbench: {told}\n")
+
+
+def test_a_share_that_holds_one_of_five_people_out_is_told_which_holds_two(prbench: Command, tmp_path: Path) -> None:
+    data = write(tmp_path / "pairs.jsonl", ten_pairs())
+    train = ("train", "--method", "head", "--data", data, "--out", "m")
+    ended = prbench(*train, "--hold-out", "0.2")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "--hold-out 0.2 of 5 users is one user" in ended.err
+    assert "--hold-out 0.4" in ended.err
+
+
+def test_why_no_request_was_answered_stands_beside_the_missing_accuracy(
+    prbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_model.py").write_text(BROKEN, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = write(tmp_path / "pairs.jsonl", ten_pairs())
+    ended = prbench("eval", "--model", "python:broken_model:Broken", "--data", data)
+    assert ended.code == 1
+    assert "for the reason 'failed' (connection refused)" in ended.out
 
 
 def test_a_table_is_told_what_to_become(prbench: Command, tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return all arrays of a file by name."""
     if not path.is_file():
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent}: there is no such folder. Give one that `prbench train` wrote.")
         raise UsageError(f"{path.parent}: there is no {path.name} in that folder. Was it trained by another method?")
     try:
         opened = np.load(path, allow_pickle=False)

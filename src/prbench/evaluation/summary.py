@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from types import NoneType
 
 from prbench.errors import RunError, UsageError
@@ -69,6 +70,7 @@ BESIDE = tuple(BESIDE_OF.values())  # where the intervals for the other populati
 FEWEST_QUESTIONS = 5  # fewer tell nothing of new ones
 ONE_USER = "new pairs of this one user, as far as the pairs are independent"
 OWN_QUESTIONS = "new users, who ask questions of their own"  # no question recurs, so new users bring new ones
+LONGEST_DETAIL = 200  # characters
 NAMED = 5  # items without a swap, of which the summary has the ids
 MAX_FAILED = 0.5  # share of items whose request failed, beyond which there is no figure
 
@@ -177,7 +179,14 @@ def _why_missing(own: Sequence[Row], max_failed: float) -> dict[str, Json] | Non
     if sum(unreadable.values()) < len(own) and failed_share(own) <= max_failed:
         return None
     reason, count = max(unreadable.items(), key=lambda each: (each[1], each[0].value))
-    return {"reason": reason.value or "unstated", "items": count, "of": len(own)}
+    details = Counter(row.detail for row in own if row.problem is reason and row.detail)
+    detail = max(details.items(), key=lambda each: (each[1], each[0]))[0] if details else ""
+    return {
+        "reason": reason.value or "unstated",
+        "detail": shorten(detail, LONGEST_DETAIL, placeholder="…"),
+        "items": count,
+        "of": len(own),
+    }
 
 
 def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:

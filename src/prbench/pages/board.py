@@ -448,7 +448,9 @@ def notes_of(summary: Summary, command: str = "") -> list[str]:
     missing = summary["accuracy_missing"]
     if missing:
         share = f"{missing['items']} of {missing['of']} items"
-        notes.append(f"no accuracy: {share} have no readable verdict, most often for the reason {missing['reason']!r}")
+        why = f" ({visible(missing['detail'])})" if missing["detail"] else ""
+        reason = f"for the reason {missing['reason']!r}{why}"
+        notes.append(f"no accuracy: {share} have no readable verdict, most often {reason}")
     if summary["to_ask_again"]:
         how = f": {visible(command)}" if command else " with the same command"
         until = "" if missing else ", and count as wrong until then"

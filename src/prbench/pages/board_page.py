@@ -100,7 +100,7 @@ def _cell(metric: Metric, line: Line, beside: Metric | None) -> dict[str, Json]:
             "value": metric.form.number(figure),
             "sort": figure,
             "title": title,
-            "beside": [caveat] if caveat else [],
+            "beside": ["at its bound"] if caveat else [],
         }
     value, low, high = parts_of(figure)
     count = f", n = {figure['n']}" if figure.get("n") is not None else ""

@@ -25,7 +25,7 @@ from prbench.schema import Json
 SHOWN_OF_HASH = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 _FLAG = re.compile(r"--[a-z][a-z-]*[a-z]( users,questions)?")
-
+_CODE = re.compile(r"`([^`]+)`")
 _NUMBER = re.compile(  # 12.3, +0.5*, 1e-07, 0.5 [0.1, 0.9], 40 %, 0.1 … 0.9, [0.1, 0.9], < 0.001, and nothing
     r"[+\-−]?\.?\d[\d.,]*(e[+-]\d+)?[*%]?( ?\[[-+−\d., –…]*\]| %| s| (…|and) [+\-]?[\d.]+)?"
     r"|–|\[[-+−\d., –…]*\]|[<=] [\d.]+|"
@@ -145,8 +145,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # A browser would break a line within a flag of the command line, after its hyphens.
-    found.filters["unbroken"] = lambda text: Markup(_FLAG.sub(r'<span class="unbroken">\g<0></span>', escape(text)))
+    found.filters["marked"] = marked
     found.globals |= {
         "drawings": lambda chart: (("wide", svg(chart, WIDE)), ("narrow", svg(chart, NARROW))),
         "svg_link": lambda chart: _link("image/svg+xml", svg_file(chart.title, [chart])),
@@ -157,6 +156,12 @@ def _environment() -> Environment:
         ],
     }
     return found
+
+
+def marked(text: str) -> Markup:
+    """Return a sentence for a page, with what stands in backticks as code, and flags whole: browsers break them."""
+    whole = _FLAG.sub(r'<span class="unbroken">\g<0></span>', str(escape(text)))
+    return Markup(_CODE.sub(r"<code>\1</code>", whole))
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[Json]]) -> str:

@@ -63,6 +63,8 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     if settings.dtype not in DTYPES:
         raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(DTYPES)}.")
     remedy = "Check the name, that its files are complete, and that the hub can be reached (or give a local folder)."
+    if isinstance(place, str):
+        remedy = f"There is no folder {source} here, so the hub was asked. {remedy}"
     with one_line_errors(source, remedy), quiet_loading():
         if isinstance(place, str):
             from huggingface_hub import snapshot_download

@@ -76,6 +76,12 @@ def load_training_data(
             raise UsageError(f"--hold-out {held_out}: takes rows from one split. Leave --validation-split away.")
         rows = _one_split(source, train_split, subset, revision)
         train, validation = hold_out(rows, held_out, by=held_out_by, name=source)
+        users = len({example.user.id for example in rows})
+        if held_out_by == "user" and len({example.user.id for example in validation}) < 2 <= users // 2:
+            raise UsageError(
+                f"--hold-out {held_out} of {users} users is one user, and figures take two. Hold more out: --hold-out "
+                f"{_share_of_two(users)}."
+            )
         train, measured = train[:limit], f"held-out {held_out_by}"
     data = make_training_data(list(with_every_rejected(train)), validation, name=source, measured_on=measured)
     check_training_data(data)
@@ -167,12 +173,18 @@ def _check_has_splits(source: str, subset: str | None, revision: str | None) -> 
     if split_names(source, subset, revision):
         return
     with open_examples(source, subset=subset, revision=revision) as store:
-        splits = {example.split for example in store}
+        splits, users = {example.split for example in store}, store.users
     if splits == {""}:
+        share = max(0.2, _share_of_two(users))
         raise UsageError(
-            f"{source}: its rows belong to no split, so nobody is held out. Hold a fifth of its users out with "
-            f'--hold-out 0.2, or give every row a column split, "{TRAIN_SPLIT}" or "{VALIDATION_SPLIT}".'
+            f"{source}: its rows belong to no split, so nobody is held out. Hold some of its {users} users out with "
+            f'--hold-out {share}, or give every row a column split, "{TRAIN_SPLIT}" or "{VALIDATION_SPLIT}".'
         )
+
+
+def _share_of_two(users: int) -> float:
+    """Return a share, to one digit, that is two of so many users or more."""
+    return min(math.ceil(20 / users) / 10, 0.9)
 
 
 def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:
