@@ -316,10 +316,21 @@ def test_server_that_is_not_there_is_an_error_reply(server: StandIn) -> None:
 )
 def test_malformed_answer_is_an_error_reply(server: StandIn, body: object) -> None:
     server.chat = lambda call, number: Answer(body)
-    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    (reply,) = OpenAILLM("m", server.url, max_retries=0).complete([REQUEST])
     assert reply.finish is Finish.ERROR
     assert reply.error
     assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['{"choices": [{"mess', "<html>busy</html>", {"choices": []}, {"error": {"message": "overloaded"}}, []],
+)
+def test_what_is_no_answer_is_asked_again_like_a_failure_of_the_server(server: StandIn, body: object) -> None:
+    good = server.chat
+    server.chat = lambda call, number: Answer(body) if number == 1 else good(call, number)
+    (reply,) = OpenAILLM("m", server.url, max_retries=1).complete([REQUEST])
+    assert (reply.text, len(server.chats)) == ("fine", 2)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,6 @@ def test_request_that_keeps_failing_is_a_failed_score_for_each_of_its_inputs_and
     "answer",
     [
         (400, "bad request"),
-        (200, "not json"),
         (200, {**SENDER, "scores": []}),
         (200, {**SENDER, "scores": [{"value": "high"}]}),
         (200, {**SENDER, "scores": [{}]}),
@@ -155,6 +154,17 @@ def test_unusable_reply_is_a_failed_score_and_is_not_asked_again(start: Start, a
     assert (score.value, score.problem) == (None, Problem.FAILED)
     assert score.detail
     assert server.count("/score") == 1
+
+
+def test_a_reply_that_is_no_json_is_asked_for_again(start: Start) -> None:
+    broken = iter([(200, "<html>busy</html>"), (200, "not json")])
+
+    def answer(path: str, body: Any) -> Answer:
+        return serve(path, body) if path == "/ready" else next(broken, None) or serve(path, body)
+
+    server = start(answer)
+    (score,) = client(server.url).score(INPUTS[:1])
+    assert (score.problem, server.count("/score")) == (Problem.NONE, 3)
 
 
 def test_problems_of_the_server_are_passed_on(start: Start) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from prbench.backends.http_limits import ReplyTooLargeError, bounded
 from prbench.backends.llm.servers import asked_seconds, is_loopback, wait_seconds
 from prbench.backends.llm.throttle import Outcome, Throttle
 from prbench.errors import UsageError
@@ -65,8 +66,12 @@ class Requests:
         # A proxy of the environment cannot reach this machine's loopback; redirects are not followed, token and all.
         # No request waits for a connection: the throttle lets in no more than there may be.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
-        self._client = httpx.Client(
-            headers=headers, timeout=timeout_seconds, trust_env=not is_loopback(url), limits=limits
+        self._client = bounded(httpx.Client)(
+            total_seconds=timeout_seconds,
+            headers=headers,
+            timeout=timeout_seconds,
+            trust_env=not is_loopback(url),
+            limits=limits,
         )
         self._transport_error, self._timeout_error = httpx.TransportError, (httpx.ReadTimeout, httpx.WriteTimeout)
         self._patience_seconds = patience_seconds
@@ -94,15 +99,19 @@ class Requests:
             try:
                 reply = send()
                 if reply.is_success:
-                    outcome = Outcome.ANSWERED
                     try:
-                        return reply.json()
-                    except ValueError as error:
-                        raise RequestFailedError("the reply is not JSON", status=reply.status_code) from error
-                problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:LONGEST_REPLY]}"
-                if reply.status_code not in _TRY_AGAIN:
-                    raise RequestFailedError(problem, status=reply.status_code)
-                outcome, headers = Outcome.BUSY, reply.headers
+                        content = reply.json()
+                        outcome = Outcome.ANSWERED
+                        return content
+                    except (ValueError, RecursionError):  # half a reply, or a proxy's page: the next may be one
+                        problem = "the reply is not JSON"
+                else:
+                    problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:LONGEST_REPLY]}"
+                    if reply.status_code not in _TRY_AGAIN:
+                        raise RequestFailedError(problem, status=reply.status_code)
+                    outcome, headers = Outcome.BUSY, reply.headers
+            except ReplyTooLargeError as error:
+                raise RequestFailedError(str(error)) from error
             except self._transport_error as error:
                 problem = f"{type(error).__name__}: {error}"
                 if isinstance(error, self._timeout_error):

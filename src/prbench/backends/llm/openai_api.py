@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
+from prbench.backends.http_limits import ReplyTooLargeError, bounded
 from prbench.backends.llm.client import (
     Arrived,
     ChatRequest,
@@ -27,6 +28,7 @@ from prbench.backends.llm.servers import (
     Pace,
     ServerInfo,
     as_dicts,
+    is_completion,
     is_loopback,
     is_same_model,
     is_worth_another_try,
@@ -169,7 +171,9 @@ class OpenAILLM:
         self._answers_as = answers_as
         self._has_warned = False  # of replies by another model
         # A redirect could carry prompts to a host that nobody named; a proxy cannot reach this machine's loopback.
-        http = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(self._base_url))
+        http = bounded(openai.DefaultHttpxClient)(
+            total_seconds=timeout_seconds, follow_redirects=False, trust_env=not is_loopback(self._base_url)
+        )
         # The client's own retries are off, as `Retry-After: 0` and a shared pause are beyond them.
         self._client = openai.OpenAI(
             api_key=self._key, base_url=self._base_url, timeout=timeout_seconds, max_retries=0, http_client=http
@@ -279,8 +283,7 @@ class OpenAILLM:
 
         try:
             answer = self._client.chat.completions.with_raw_response.create(**arguments)
-            body = json.loads(answer.http_response.text)
-            return self._if_ours(read_body(body, wants_logprobs=wants_logprobs), body)
+            text = answer.http_response.text
         except openai.APIStatusError as error:
             headers = {name.lower(): value for name, value in error.response.headers.items()}
             is_temporary = is_worth_another_try(error.status_code, headers)
@@ -294,9 +297,19 @@ class OpenAILLM:
             text = f"no answer within {self._timeout_seconds:g} s"
             return Failure(text, is_temporary=True, outcome=Outcome.TIMED_OUT)
         except openai.APIConnectionError as error:
-            return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
-        except (ValueError, RecursionError) as error:  # JSON that is none or too deep, or text that UTF-8 cannot hold
-            return Failure(f"unusable answer or request: {error}", is_temporary=False)
+            is_too_large = isinstance(error.__cause__, ReplyTooLargeError)
+            return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=not is_too_large)
+        except ValueError as error:  # text that UTF-8 cannot hold
+            return Failure(f"unusable request: {error}", is_temporary=False)
+        # Half a reply, a proxy's page and an error under status 200 are no answers, and the next one may be.
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return Failure(f"unusable answer: {error}", is_temporary=True)
+        reply = read_body(body, wants_logprobs=wants_logprobs)
+        if reply.finish is Finish.ERROR and not is_completion(body):
+            return Failure(reply.error, is_temporary=True)
+        return self._if_ours(reply, body)
 
     def _if_ours(self, reply: Reply, body: Json) -> Reply:
         """Return the reply, marked where another model gave it: what that one says is no word of the model asked."""

@@ -14,17 +14,14 @@ import random
 import re
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException, HTTPMessage
-from typing import IO
 from urllib.parse import urlsplit
 
 import numpy as np
 
+from prbench.backends.http_limits import ReplyTooLargeError, bounded
 from prbench.backends.llm.client import Finish, Message, Reply
 from prbench.schema import NOTHING, Json
 
@@ -96,15 +93,6 @@ PROBE_SECONDS = 10.0
 MARKUP_BYTES = 32  # per turn: role names and turn marks of the usual chat templates
 
 
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses to follow: a redirect could carry the key and the prompt to another host."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        """Return nothing, which makes the redirect an HTTP error."""
-
-
 def is_loopback(url: str) -> bool:
     """Tell whether the URL points at this machine."""
     host = urlsplit(url).hostname or ""
@@ -139,16 +127,21 @@ class ServerInfo:
 
     def ask(self, path: str, body: Json = None) -> Json:
         """Return the JSON that the server answers, or `None` when it has no such page or no usable answer."""
+        import httpx
+
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.root + path, data, headers)
-        handlers: list[urllib.request.BaseHandler] = [NoRedirect()]
-        if is_loopback(self.root):
-            handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot reach this machine's loopback
+        # A redirect could carry the key and the prompt to another host; a proxy cannot reach this machine's loopback.
+        client = bounded(httpx.Client)(
+            total_seconds=PROBE_SECONDS, timeout=PROBE_SECONDS, trust_env=not is_loopback(self.root)
+        )
         try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=PROBE_SECONDS) as answer:
-                return json.load(answer)
-        except (OSError, HTTPException, ValueError):
+            with client:
+                answer = client.request(
+                    "GET" if data is None else "POST", self.root + path, content=data, headers=headers
+                )
+            return answer.json() if answer.is_success else None
+        except (httpx.HTTPError, httpx.InvalidURL, ReplyTooLargeError, ValueError, RecursionError):
             return None
 
     def llama_cpp_tokens(self, messages: Sequence[Message]) -> int | None:
@@ -217,6 +210,15 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
         )
     except (KeyError, IndexError, TypeError, AttributeError) as wrong:
         return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({wrong!r})")
+
+
+def is_completion(body: Json) -> bool:
+    """Tell whether a server's JSON has the form of a chat completion, be it one that broke off."""
+    if not isinstance(body, dict) or body.get("error"):
+        return False
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return isinstance(choice, dict) and isinstance(choice.get("message"), dict)
 
 
 def _count_in(usage: Json, name: str) -> int:
