@@ -38,7 +38,7 @@ NOT_IN_THE_ID = {
 # What is left out of an identity, as a hash. Where a default changes, this must not.
 LEFT_OUT = {
     "EvalSettings": "95a4ad065673",
-    "DataSettings": "b0fc2de64904",
+    "DataSettings": "c65fc8c10003",
     "BonSettings": "0bbe5a909870",
     "PpoSettings": "93a5cea47b33",
     "HeldOutSettings": "f726c148acc6",

@@ -16,8 +16,8 @@ from prbench.cli import COMMANDS, load_command
 NAMES = [name for commands in COMMANDS.values() for name in commands]
 # Flags whose default depends on the command; whatever the default, the flag means the same.
 DEFAULTS_DIFFER = {
-    *("--data", "--dtype", "--html", "--judge", "--limit", "--max-failed", "--max-new-tokens", "--out", "--planner"),
-    *("--policy", "--port", "--rank", "--seed", "--temperature"),
+    *("--data", "--dtype", "--html", "--judge", "--limit", "--max-failed", "--max-new-tokens", "--model", "--out"),
+    *("--planner", "--policy", "--port", "--rank", "--seed", "--temperature"),
 }
 # Runs the command line given, then prints as JSON which modules are loaded.
 LOADED = """

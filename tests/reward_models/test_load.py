@@ -91,4 +91,4 @@ def test_every_chat_model_is_a_policy_and_hf_has_its_own() -> None:
 
 
 def test_models_say_before_they_are_loaded_that_they_only_compare() -> None:
-    assert [row.name for row in MODELS.rows if row.compares] == ["judge"]
+    assert [row.name for row in MODELS.rows if row.compares] == ["judge", "replies"]

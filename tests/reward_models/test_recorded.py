@@ -180,6 +180,17 @@ def test_index_and_text_must_agree(prbench: Command, tmp_path: Path, pairs: Any)
     assert "the text recorded for the chosen response is another one (line 1)" in items.read_text()
 
 
+def test_score_by_text_and_another_by_place_are_no_score(prbench: Command, tmp_path: Path, pairs: Any) -> None:
+    rows = [{"id": row["id"], "chosen": 2, "rejected": 1} for row in pairs]
+    lines(
+        tmp_path / "rm.jsonl",
+        [*rows, *({"id": pairs[n]["id"], "response": f"good {n}", "score": 2 + n} for n in (0, 1))],
+    )
+    assert run(prbench, "scores:rm.jsonl")["unreadable"] == {"not_recorded": 1}
+    (items,) = (tmp_path / "runs").glob("*/items.jsonl")
+    assert "the chosen response has two scores: line 6 by its text, and line 2 by its place" in items.read_text()
+
+
 def test_records_that_contradict_each_other_are_refused_with_file_and_lines(
     prbench: Command, tmp_path: Path, pairs: Any
 ) -> None:

@@ -153,10 +153,14 @@ class RecordedScores:
 
 
 def _score(records: Mapping[Json, ScoreRecord], place: int, text: str, count: int) -> Score:
-    record = records.get(text) or records.get(place)
+    by_text, by_place = records.get(text), records.get(place)
+    record = by_text or by_place
     what = _SIDES[place] if count == 2 else f"response {place}"
     if record is None:
         return _not_recorded(f"no score of {what} was recorded" if records else "no score of this item was recorded")
+    if by_text and by_place and by_text.value != by_place.value:
+        lines = f"line {by_text.line} by its text, and line {by_place.line} by its place"
+        return _not_recorded(f"{what} has two scores: {lines}")
     if record.index is not None and record.text not in (None, text):
         return _not_recorded(f"the text recorded for {what} is another one (line {record.line})")
     if record.value is None:
