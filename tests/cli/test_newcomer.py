@@ -280,7 +280,7 @@ def test_a_temperature_at_its_bound_is_said_beside_the_calibration_error(prbench
     prbench("eval", "--model", "control:overlap", "--data", data)
     prbench("report", "runs", "--html", "board.html", "--csv", "board.csv")
     page = (tmp_path / "board.html").read_text(encoding="utf-8")
-    assert "temperature at its bound</span>" in page  # in the cell of the board
+    assert "at its bound</span>" in page  # in the cell of the board
     assert "temperature at its bound)" in page  # in the legend of the chart
     header, *lines = [line.split(",") for line in (tmp_path / "board.csv").read_text().splitlines()]
     at_bound = {line[header.index("model")]: line[header.index("temperature_at_bound")] for line in lines}

@@ -253,7 +253,7 @@ class RewardModelEntry:
         probes = (Probe.OWN, Probe.SWAP) if self.maker.kind in ("profile", "plan") else (Probe.OWN,)
         return asked_probes(probes, self.loaded, self.maker.kind)
 
-    def shown(self, question: PoolQuestion, probe: Probe) -> User | None:
+    def user_under(self, question: PoolQuestion, probe: Probe) -> User | None:
         """Return the user whom the model is told of; `None` where a swap would change nothing."""
         user, donor = question.example.user, question.donor
         if probe is Probe.OWN:
@@ -329,7 +329,7 @@ def _score_batches(
             PendingItem(example=question.example, probe=probe, user=user, responses=pool.answers[question.id])
             for question in batch
             for probe in entry.probes
-            if (question.id, probe.value) not in final and (user := entry.shown(question, probe)) is not None
+            if (question.id, probe.value) not in final and (user := entry.user_under(question, probe)) is not None
         ]
         rows: list[dict[str, Json]] = []
         for scored in score_rows(prepare(pending, entry.maker, entry.loaded), entry.loaded) if pending else []:
