@@ -10,6 +10,7 @@ the mid-p value is; where all differences have one sign, it is the mid-p value.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,7 +60,7 @@ class SignFlips:
         ends = (float(shares.min()) - farthest * _SAME, float(shares.max()) + farthest * _SAME)
 
         def off(difference: float) -> float:
-            return math.log(self.p_value(difference) / alpha)
+            return math.log(max(self.p_value(difference), sys.float_info.min) / alpha)
 
         low, high = (float(brentq(off, middle, end, xtol=farthest * _SAME, rtol=_SAME)) for end in ends)
         return low, high
