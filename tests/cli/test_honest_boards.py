@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prbench.metrics.estimate import ratio_estimates
+
 Command = Callable[..., Any]
 
 NOISE = '''
@@ -94,27 +96,16 @@ def test_intervals_say_of_whom_they_speak_and_the_other_population_is_one_flag_a
     assert "--resample pairs: unknown" in ended.err
 
 
-def test_the_two_way_interval_is_that_of_a_regression_clustered_twice(prbench: Command, people: Path) -> None:
-    """The error of a mean with two crossed clusters, against the sums written out."""
+def test_the_two_way_interval_adds_users_and_questions_less_their_cells(prbench: Command, people: Path) -> None:
     run = prbench("eval", "--model", "control:random", "--data", str(people), "--json").json
     rows = [json.loads(line) for path in Path("runs").glob("*/items.jsonl") for line in path.open(encoding="utf-8")]
     own = [row for row in rows if row["probe"] == "own"]
     points = np.array([{"chosen": 1.0, "tie": 0.5}.get(row["verdict"], 0.0) for row in own])
-    mean, total = points.mean(), len(points)
-
-    def variance(keys: list[str]) -> float:
-        sums = {key: sum(points[i] - mean for i, other in enumerate(keys) if other == key) for key in set(keys)}
-        share = {key: keys.count(key) / total for key in sums}
-        count = len(sums)
-        return float((count - 1) / count * sum((sums[key] / total / (1 - share[key])) ** 2 for key in sums))
-
     users, questions = [row["user_id"] for row in own], [row["question_hash"] for row in own]
     cells = [f"{user} {question}" for user, question in zip(users, questions, strict=True)]
-    parts = [variance(users), variance(questions)]
-    error = np.sqrt(max(sum(parts) - variance(cells), *parts))
+    ways = [ratio_estimates(points, np.ones(len(points)), clusters)[0] for clusters in (users, questions, cells)]
     found = run["population"]["new_questions"]["accuracy"]
-    logit = np.log(mean / (1 - mean))
-    ends = [np.log(found[end] / (1 - found[end])) - logit for end in ("low", "high")]
-    assert ends[1] == pytest.approx(-ends[0], abs=1e-4)
-    # 7 to 79 degrees of freedom, between which those of the sum lie.
-    assert 1.990 <= ends[1] / (error / (mean * (1 - mean))) <= 2.365
+    for end in ("low", "high"):
+        user, question, cell = (abs(getattr(way, end) - points.mean()) for way in ways)
+        expected = np.sqrt(max(user**2 + question**2 - cell**2, user**2, question**2))
+        assert abs(found[end] - points.mean()) == pytest.approx(expected, abs=1e-6)

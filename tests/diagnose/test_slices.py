@@ -1,10 +1,11 @@
 """Slices: counts and differences by hand, tests by other packages, and no finding where users do not show one."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import fisher_exact, t
+from scipy.stats import beta, fisher_exact
 
 from prbench.insight.diagnose.slices import Field, SliceFinding, measure
 from prbench.schema import Row, Verdict
@@ -55,11 +56,13 @@ def test_what_a_few_users_cause_is_not_shown_however_many_items_they_have(make_r
     one, _ = measure([rows], [field])
     test = one.cells[0].against_rest
     assert fisher_exact([[50, 50], [80, 20]]).pvalue < 0.0001
-    # Means of 10 users each: variance 0.25 / 9 and 0.16 / 9, Welch's degrees of freedom, on Fisher's z.
-    parts = np.array([0.25, 0.16]) / 9
-    freedom = parts.sum() ** 2 / (parts**2 / 9).sum()
-    on_z = np.arctanh(0.3) * (1 - 0.3**2) / np.sqrt(parts.sum())
-    assert test.p_value == pytest.approx(2 * t.sf(on_z, freedom))
+    # All rows of a user are alike, so that users count: Jeffreys' intervals for 5 and for 8 of 10, put together by
+    # squares of arms; what rows tell of their correlation falls a little short of that.
+    first, second = (beta.ppf([0.025, 0.975], right + 0.5, 10.5 - right) for right in (8, 5))
+    low = 0.3 - math.hypot(0.8 - first[0], second[1] - 0.5)
+    assert test.difference.low == pytest.approx(-0.3 - math.hypot(0.5 - second[0], first[1] - 0.8), abs=0.05)
+    assert test.difference.high == pytest.approx(-low, abs=0.05)
+    assert test.p_value > 0.1
     assert one.cells[0].finding is SliceFinding.ALIKE
 
 

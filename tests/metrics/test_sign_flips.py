@@ -68,7 +68,18 @@ def test_interval_of_many_equal_users_is_that_of_the_t_test() -> None:
     assert found == pytest.approx((expected.low, expected.high), abs=0.01 * (expected.high - expected.low))
 
 
-def test_fewer_than_five_users_who_differ_tell_nothing() -> None:
-    sums = np.array([1.0, 2.0, 1.0, 3.0, 0.0, 0.0, 0.0])
-    assert not SignFlips(sums, np.full(7, 10.0)).can_reject(0.05)
-    assert SignFlips(sums + np.array([0, 0, 0, 0, 1, 0, 0]), np.full(7, 10.0)).can_reject(0.05)
+def test_fewer_than_five_users_who_differ_or_eight_in_all_tell_nothing() -> None:
+    sums, rows = np.array([1.0, 2.0, 1.0, 3.0, 0.0, 0.0, 0.0, 0.0]), np.full(8, 10.0)
+    assert not SignFlips(sums, rows).can_reject(0.05)
+    sums[4] = 1.0
+    assert SignFlips(sums, rows).can_reject(0.05)
+    assert not SignFlips(sums[:7], rows[:7]).can_reject(0.05)
+
+
+def test_thousands_of_users_end_in_an_interval_and_not_in_an_underflow() -> None:
+    # Half of the signs of 3,000 users to the 3,000th power is less than any float.
+    sums = np.where(np.arange(3000) % 10 < 7, 1.0, 0.0)
+    signs = SignFlips(sums, np.ones(3000))
+    low, high = signs.interval(0.05)
+    assert (low, high) == pytest.approx((0.7 - 1.96 * 0.00837, 0.7 + 1.96 * 0.00837), abs=1e-3)
+    assert signs.p_value() < 1e-300

@@ -10,6 +10,7 @@ the mid-p value is; where all differences have one sign, it is the mid-p value.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+FEWEST_USERS = 8
 _MOST_STEPS = 100  # of Newton's method; about ten are needed, more next to the farthest sum
 _CLOSE = 1e-12
 _SAME = 1e-9  # sums that differ by less, relatively, differ by rounding
@@ -44,9 +46,13 @@ class SignFlips:
         return flip_p(sums - difference * rows, counts)
 
     def can_reject(self, alpha: float) -> bool:
-        """Tell whether enough users differ, and not all by the same share, for a p-value to fall below `alpha`."""
+        """Tell whether enough users differ, and not all by the same share, for a p-value to fall below `alpha`.
+
+        Of fewer than eight users the interval would be little else than the range.
+        """
         sums, rows, counts = self._kinds
-        return math.pow(0.5, float(counts[sums != 0].sum())) < alpha and float(np.ptp(sums / rows)) > _SAME
+        enough = counts.sum() >= FEWEST_USERS and math.pow(0.5, float(counts[sums != 0].sum())) < alpha
+        return bool(enough) and float(np.ptp(sums / rows)) > _SAME
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return the differences whose p-value is not below `alpha`; see `can_reject`."""
@@ -59,7 +65,7 @@ class SignFlips:
         ends = (float(shares.min()) - farthest * _SAME, float(shares.max()) + farthest * _SAME)
 
         def off(difference: float) -> float:
-            return math.log(self.p_value(difference) / alpha)
+            return math.log(max(self.p_value(difference), sys.float_info.min) / alpha)
 
         low, high = (float(brentq(off, middle, end, xtol=farthest * _SAME, rtol=_SAME)) for end in ends)
         return low, high
