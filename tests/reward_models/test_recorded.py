@@ -406,9 +406,36 @@ def test_replies_that_cannot_be_used_are_named(prbench: Command, tmp_path: Path,
         assert ended.code == 2
         assert line in ended.err
     ended = prbench("eval", "--model", "replies:judge.jsonl?format=nobody", "--data", "pairs.jsonl")
-    assert "Known formats: auto, result" in ended.err
+    assert "Unknown kind 'nobody' of reply format" in ended.err
     ended = prbench("bon", "--model", "replies:judge.jsonl", "--data", "lab")
     assert "replies:judge.jsonl only compares, and Best-of-N needs a score for each response." in ended.err
+
+
+FORMS = {
+    "arena": ("[[A]]", "[[B]]"),
+    "llmbar": ("Output (a)", "Output (b)"),
+    "prometheus2": ("[RESULT] A", "[RESULT] B"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_replies_in_the_form_of_another_judge_are_read_by_its_name(
+    form: str, prbench: Command, tmp_path: Path, pairs: Any
+) -> None:
+    first, second = FORMS[form]
+    said = ((first, second), (first, first), (second, first), (first, second))  # won, a tie, lost, won
+    rows = [
+        {"id": row["id"], "order": order, "reply": f"Both are fine, but one is nearer.\n{reply}"}
+        for row, replies in zip(pairs, said, strict=False)
+        for order, reply in zip(("chosen_first", "rejected_first"), replies, strict=True)
+    ]
+    lines(tmp_path / "judge.jsonl", rows)
+    unread = prbench("eval", "--model", "replies:judge.jsonl", "--data", "pairs.jsonl")
+    assert unread.code == 1
+    assert "cannot be read (no_verdict)" in unread.err
+    assert f"?format={form}" in unread.err
+    summary = run(prbench, f"replies:judge.jsonl?format={form}")
+    assert (summary["accuracy"]["value"], summary["coverage"]["value"]) == (2.5 / 4, 1.0)
 
 
 # Where nothing can be looked up

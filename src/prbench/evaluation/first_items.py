@@ -19,8 +19,9 @@ LONGEST = 120  # characters of a reply that are shown
 class FirstItems:
     """Looks at rows as they come, and says once what is wrong with them."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, is_recorded: bool = False) -> None:
         self._model = model
+        self._is_recorded = is_recorded  # its replies are there, and only their reader can change
         self._rows: list[Row | RatedRow] = []
         self._is_told = False
 
@@ -47,7 +48,8 @@ class FirstItems:
         if not replies:
             details = [row.detail for row in unread if row.detail]
             return f"{self._model}: {share}{f', e.g. {_quoted(details[0])}' if details else ''}."
-        remedy = _remedy(replies, scores=not any(isinstance(row, Row) and row.orders for row in without_verdict))
+        scores = not any(isinstance(row, Row) and row.orders for row in without_verdict)
+        remedy = _remedy(replies, scores=scores, is_recorded=self._is_recorded)
         return f"{self._model}: {share}, e.g. the reply {_quoted(replies[0])}. {remedy}"
 
 
@@ -80,8 +82,10 @@ def _quoted(text: str) -> str:
     return repr(shortened(" ".join(text.split()), LONGEST))
 
 
-def _remedy(replies: Sequence[str], *, scores: bool) -> str:
+def _remedy(replies: Sequence[str], *, scores: bool, is_recorded: bool) -> str:
     names = formats_that_read(replies, scores=scores)
+    if names and is_recorded:
+        return f"Read it with {' or '.join(f'?format={name}' for name in names)}."
     if not names:
         return "No reply format reads it; a template may bring a pattern of its own (`prbench models --of replies`)."
     templates = [f"?template={found}" for name in names if (found := _template_of(name, scores=scores))]

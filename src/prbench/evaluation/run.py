@@ -234,7 +234,7 @@ def evaluate_store(
         progress=progress,
     )
     if out is None:
-        rows = [row for answered in _watched(results(), loaded.spec, warn) for row in answered.rows]
+        rows = [row for answered in _watched(results(), loaded, warn) for row in answered.rows]
         rows = _with_columns(sorted(rows, key=lambda row: (row.id, row.probe)))
         return Run(summary=summarize(rows, facts, settings.probes), items=rows, notes=notes)
     folder = out / run_id(config)
@@ -248,7 +248,7 @@ def evaluate_store(
         log = run.rows(ITEMS, key=ROW_KEY)
         retry = partial(_is_asked_again, store=store, settings=settings)
         done = {(str(item), str(probe)) for item, probe in log.completed(retry=retry)}
-        for answered in _watched(results(done=done), loaded.spec, warn):
+        for answered in _watched(results(done=done), loaded, warn):
             log.append(map(to_record, answered.rows))
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
@@ -267,9 +267,11 @@ def evaluate_store(
     return Run(summary=summary, items=rows, folder=folder, notes=notes)
 
 
-def _watched(results: Iterator[BatchResult], model: str, warn: Callable[[str], None]) -> Iterator[BatchResult]:
+def _watched(
+    results: Iterator[BatchResult], loaded: LoadedModel, warn: Callable[[str], None]
+) -> Iterator[BatchResult]:
     """Yield the results, and warn in passing where most of the first items cannot be read."""
-    first = FirstItems(model)
+    first = FirstItems(loaded.spec, is_recorded=loaded.recorded is not None)
     for answered in results:
         if line := first.add(answered.rows):
             warn(line)

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from prbench.errors import DataError, UsageError
-from prbench.prompts.replies import read_pick
+from prbench.prompts.formats import OWN, open_format
 from prbench.reward_models.base import LoadedModel, ModelSettings, Recorded, as_loaded
 from prbench.reward_models.recorded_files import ReplyRecord, ScoreRecord, read_replies, read_scores
 from prbench.schema import Comparison, Json, PairInput, Pick, Probe, Problem, RewardInput, Score
 from prbench.specs import Spec, known_names, option
 
 BOTH, ONE = "both", "one"
-AUTO, OWN = "auto", "result"  # OWN: the form that our own prompts ask for
-# How the text of a reply is read. This is the one place where replies of a file meet a reader.
-READERS: Mapping[str, Callable[[str], Pick]] = {OWN: read_pick}
+AUTO = "auto"  # the decision that stands beside a reply; where there is none, the reply in our own form
 _SIDES = ("the chosen response", "the rejected response")
 
 
@@ -39,7 +37,9 @@ class ScoresOptions:
 class RepliesOptions(ScoresOptions):
     """Options of recorded replies."""
 
-    format: str = option(AUTO, f"how replies are read: a decision that stands beside them, or {', '.join(READERS)}")
+    format: str = option(
+        AUTO, "how replies are read, e.g. `arena` (`prbench models --of replies`)"
+    )
 
 
 def load_scores(spec: Spec, options: ScoresOptions, settings: ModelSettings) -> LoadedModel:
@@ -53,15 +53,16 @@ def load_scores(spec: Spec, options: ScoresOptions, settings: ModelSettings) -> 
 
 def load_replies(spec: Spec, options: RepliesOptions, settings: ModelSettings) -> LoadedModel:
     """Return `replies:FILE`."""
-    if options.format not in (AUTO, *READERS):
-        raise UsageError(f"{spec.text}: {known_names('formats', options.format, (AUTO, *READERS))}")
+    form = OWN if options.format == AUTO else options.format
+    read = open_format(form).require_pick(form)
     path = _file(spec)
     replies = _Index[ReplyRecord](path)
     for record in _of_model(read_replies(path), options.model, path):
         replies.add(record, record.first, (record.text, record.decision))
     both = any(len(found) > 1 for found in replies.records.values())
     identity = {"model": options.model, "format": options.format}
-    return _loaded(spec, RecordedReplies(replies, options.format), replies, identity, orders=BOTH if both else ONE)
+    model = RecordedReplies(replies, read, takes_decisions=options.format == AUTO)
+    return _loaded(spec, model, replies, identity, orders=BOTH if both else ONE)
 
 
 AnyRecord = TypeVar("AnyRecord", ScoreRecord, ReplyRecord)
@@ -175,9 +176,10 @@ def _not_recorded(detail: str) -> Score:
 class RecordedReplies:
     """Looks replies up, and reads them. `prefer` has no item to look up."""
 
-    def __init__(self, index: _Index[ReplyRecord], form: str) -> None:
+    def __init__(self, index: _Index[ReplyRecord], read: Callable[[str], Pick], *, takes_decisions: bool) -> None:
         self._index = index
-        self._form = form
+        self._read_text = read
+        self._takes_decisions = takes_decisions
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
         raise _cannot_be_asked(self._index.path)
@@ -199,17 +201,12 @@ class RecordedReplies:
             return Comparison(
                 pick=Pick.UNREADABLE, problem=Problem.NOT_RECORDED, detail=record.problem, raw=record.text or ""
             )
-        pick = read_reply(record.text, record.decision, self._form)
+        if self._takes_decisions and record.decision is not None:
+            pick = record.decision
+        else:
+            pick = Pick.UNREADABLE if record.text is None else self._read_text(record.text)
         problem = Problem.NO_VERDICT if pick is Pick.UNREADABLE else Problem.NONE
         return Comparison(pick=pick, problem=problem, raw=record.text or "")
-
-
-def read_reply(text: str | None, decision: Pick | None, form: str) -> Pick:
-    """Return what a judge decided: as it was recorded, unless a reader is named or nothing but the reply is there."""
-    if form == AUTO and decision is not None:
-        return decision
-    reader = READERS[OWN if form == AUTO else form]
-    return Pick.UNREADABLE if text is None else reader(text)
 
 
 def _cannot_be_asked(path: Path) -> UsageError:
