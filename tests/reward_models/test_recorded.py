@@ -412,7 +412,7 @@ def test_replies_that_cannot_be_used_are_named(prbench: Command, tmp_path: Path,
 
 
 FORMS = {
-    "arena": ("[[A]]", "[[B]]"),
+    "arena": ("[[A>B]]", "[[B>A]]"),
     "llmbar": ("Output (a)", "Output (b)"),
     "prometheus2": ("[RESULT] A", "[RESULT] B"),
 }
