@@ -1,5 +1,6 @@
 """`prbench eval`: ask one reward model about every pair."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.evaluation import Shown, as_loaded, evaluate_store
+from prbench.evaluation import Run, Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import open_engine
 from prbench.evaluation.first_items import nothing_readable
 from prbench.evaluation.settings import read_probes
@@ -87,9 +88,7 @@ def evaluate(
     over = read_over(resample or USERS, "--resample")
     settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
     if cost != options.LimitOptions() and engine.engine != "local":
-        raise UsageError(
-            "--max-requests, --max-tokens, --max-cost and prices need --engine local: no count is shared."
-        )
+        raise UsageError("--max-requests, --max-tokens, --max-cost and prices need --engine local.")
     where = open_engine(
         engine.engine, workers=engine.workers, worker_gpus=engine.worker_gpus, address=engine.ray_address
     )
@@ -124,17 +123,21 @@ def evaluate(
     for run in runs:
         options.log_summary(log_to, run.summary)
     options.print_spent(ledger)
-    if json:
-        options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
-    else:
-        for run in runs:
-            console, command = options.out_console, options.command_line()
-            print_summary(run.summary, run.folder, console, command=command, items=run.items)
+    _print_runs(runs, json=json)
     unread = [line for run in runs if (line := nothing_readable(run.summary))]
     for line in unread:
         _warn(line)
     if unread or any(failed_share(run.items) > max_failed for run in runs):
         raise typer.Exit(1)
+
+
+def _print_runs(runs: Sequence[Run], *, json: bool) -> None:
+    if json:
+        options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
+        return
+    command = options.command_line()
+    for run in runs:
+        print_summary(run.summary, run.folder, options.out_console, command=command, items=run.items)
 
 
 def _warn(line: str) -> None:

@@ -197,22 +197,8 @@ def evaluate_store(
 
     `warn` gets a line as soon as it is clear that most of the first items cannot be read.
     """
-    notes: list[str] = []
-    if loaded.recorded is not None:
-        probes = asked_probes(settings.probes, loaded, settings.context)
-        notes = recorded_notes(loaded, store.has, probes if probes != settings.probes else PROBES)
-        orders = ONE_ORDER if ONE_ORDER in (loaded.recorded.orders, settings.orders) else settings.orders
-        settings = replace(settings, probes=probes, orders=orders)
-    if store.kind == "rated":
-        require_scores(loaded, "a rated row", of_items=True)
-        if over != USERS:
-            raise UsageError(f"--resample {over} is for pairs; figures of ratings are means over users. Leave it out.")
-        if settings.context == "oracle":
-            raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
-    _check_groups(store, group_by)
-    if labels is not None:
-        check_labels_overlap(labels, store)
-    check_words_known(loaded, store)
+    settings, notes = _as_recorded(loaded, settings, store)
+    _check_rows(store, loaded, settings, group_by, over, labels)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, settings, store, which) | {
@@ -220,15 +206,12 @@ def evaluate_store(
         "resample": over,
         "max_failed": max_failed,
     }
-    stage = stage_of(loaded, maker, settings, out, labels)
-
-    per_batch = loaded.items_per_step
     results = partial(
         run_batches,
         engine or LocalEngine(),
-        stage,
+        stage_of(loaded, maker, settings, out, labels),
         store,
-        per_batch,
+        loaded.items_per_step,
         settings,
         labeled=labels is not None,
         progress=progress,
@@ -265,6 +248,39 @@ def evaluate_store(
         )
         run.finish(summary)
     return Run(summary=summary, items=rows, folder=folder, notes=notes)
+
+
+def _as_recorded(
+    loaded: LoadedModel, settings: EvalSettings, store: ExampleStore
+) -> tuple[EvalSettings, Sequence[str]]:
+    """Return what can be asked of a model that was recorded, with notes on what cannot; of others, all of it."""
+    if loaded.recorded is None:
+        return settings, ()
+    probes = asked_probes(settings.probes, loaded, settings.context)
+    notes = recorded_notes(loaded, store.has, probes if probes != settings.probes else PROBES)
+    orders = ONE_ORDER if ONE_ORDER in (loaded.recorded.orders, settings.orders) else settings.orders
+    return replace(settings, probes=probes, orders=orders), notes
+
+
+def _check_rows(
+    store: ExampleStore,
+    loaded: LoadedModel,
+    settings: EvalSettings,
+    group_by: Sequence[str],
+    over: Over,
+    labels: Labels | None,
+) -> None:
+    """Refuse what these rows cannot be asked, before anything is."""
+    if store.kind == "rated":
+        require_scores(loaded, "a rated row", of_items=True)
+        if over != USERS:
+            raise UsageError(f"--resample {over} is for pairs; figures of ratings are means over users. Leave it out.")
+        if settings.context == "oracle":
+            raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
+    _check_groups(store, group_by)
+    if labels is not None:
+        check_labels_overlap(labels, store)
+    check_words_known(loaded, store)
 
 
 def _watched(

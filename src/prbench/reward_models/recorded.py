@@ -37,9 +37,7 @@ class ScoresOptions:
 class RepliesOptions(ScoresOptions):
     """Options of recorded replies."""
 
-    format: str = option(
-        AUTO, "how replies are read, e.g. `arena` (`prbench models --of replies`)"
-    )
+    format: str = option(AUTO, "how replies are read, e.g. `arena` (`prbench models --of replies`)")
 
 
 def load_scores(spec: Spec, options: ScoresOptions, settings: ModelSettings) -> LoadedModel:
