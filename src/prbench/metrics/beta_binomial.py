@@ -10,15 +10,20 @@ deviation of the chances over the largest that it can be (Gelman 2006). The inte
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+Span = tuple[float, float]
 LEVEL = 0.95
 MOST_PER_USER = 1e7  # rows of one user: more tell no more, and logarithms of gamma functions lose their digits
 _SHARES, _ROOTS = 20, 14  # cells of the coarse grid over arcsin(sqrt(p)) and sqrt(rho), which finds the region
 _FINE_SHARES, _FINE_ROOTS = 40, 12  # cells of the grid in it
+_FEWEST_CELLS, _FEWEST_ROOTS = 12, 5  # of a grid that a posterior must reach over, or it is too coarse
+_MOST_ZOOMS = 24
 _NEGLIGIBLE = 14.0  # of log posterior: what is so far below the top is left out
 _BLOCK_CELLS = 1 << 20  # of one array of logarithms: 8 MB
 
@@ -86,20 +91,62 @@ class UserCounts:
         def of(roots: FloatArray) -> FloatArray | float:
             return 0.0 if known is None else np.interp(roots, EVIDENCE_ROOTS, known)
 
-        likelihood = self.log_likelihood(ANGLES, ROOTS, self.users) + of(ROOTS)
-        cells = np.exp(likelihood - likelihood.max())
-        weights = self.weights(float(cells.sum(axis=0) @ ROOTS**2 / cells.sum()))
-        inside = likelihood > likelihood.max() - _NEGLIGIBLE
-        low, high = _region(ANGLES, inside.any(axis=1), math.pi / 2)
-        roots = middles(_FINE_ROOTS, *_region(ROOTS, inside.any(axis=0), 1.0))
-        likelihood = self.log_likelihood(middles(_FINE_SHARES, low, high), roots, weights) + of(roots)
+        def on(angles: FloatArray, roots: FloatArray, weights: FloatArray) -> FloatArray:
+            return self.log_likelihood(angles, roots, weights) + of(roots)
+
+        likelihood = on(ANGLES, ROOTS, self.users)
+        weights = self.weights(_mean_correlation(likelihood, ROOTS))
+        span, roots = _regions(ANGLES, ROOTS, likelihood)
+        likelihood = on(middles(_FINE_SHARES, *span), middles(_FINE_ROOTS, *roots), weights)
+        if np.count_nonzero(_inside(likelihood).any(axis=1)) < _FEWEST_CELLS:
+            # For so many rows the grid is coarse: find the region again, the correlation in it, and the ends.
+            angles, fine_roots, likelihood = _zoomed(partial(on, weights=self.users))
+            weights = self.weights(_mean_correlation(likelihood, fine_roots))
+            angles, fine_roots, likelihood = _zoomed(partial(on, weights=weights))
+            half = (angles[1] - angles[0]) / 2
+            span = float(angles[0] - half), float(angles[-1] + half)
         cells = np.exp(likelihood - likelihood.max()).sum(axis=1)
         below = np.concatenate([[0.0], np.cumsum(cells)]) / cells.sum()
-        ends = np.interp([(1 - level) / 2, (1 + level) / 2], below, np.linspace(low, high, _FINE_SHARES + 1))
+        ends = np.interp([(1 - level) / 2, (1 + level) / 2], below, np.linspace(*span, len(cells) + 1))
         return float(np.sin(ends[0]) ** 2), float(np.sin(ends[1]) ** 2)
 
 
-def _region(grid: FloatArray, inside: FloatArray, most: float) -> tuple[float, float]:
+def _inside(likelihood: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return which cells of a grid are not negligible."""
+    found: npt.NDArray[np.bool_] = likelihood > likelihood.max() - _NEGLIGIBLE
+    return found
+
+
+def _mean_correlation(likelihood: FloatArray, roots: FloatArray) -> float:
+    cells = np.exp(likelihood - likelihood.max())
+    return float(cells.sum(axis=0) @ roots**2 / cells.sum())
+
+
+def _regions(angles: FloatArray, roots: FloatArray, likelihood: FloatArray) -> tuple[Span, Span]:
+    """Return the parts of both axes that count."""
+    inside = _inside(likelihood)
+    return _region(angles, np.any(inside, axis=1), math.pi / 2), _region(roots, np.any(inside, axis=0), 1.0)
+
+
+def _zoomed(on: Callable[[FloatArray, FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return a grid that is fine enough for a posterior, with its log likelihood.
+
+    The share is narrowed down first, for every correlation: beside the true share, a wrong correlation fits better.
+    """
+    angles, roots = middles(_FINE_SHARES, 0.0, math.pi / 2), ROOTS
+    for _ in range(_MOST_ZOOMS):
+        likelihood = on(angles, roots)
+        inside, (span, wide) = _inside(likelihood), _regions(angles, roots, likelihood)
+        if np.count_nonzero(inside.any(axis=1)) < _FEWEST_CELLS:
+            angles = middles(_FINE_SHARES, *span)
+        elif np.count_nonzero(inside.any(axis=0)) < _FEWEST_ROOTS and wide != (roots[0], roots[-1]):
+            roots = middles(len(ROOTS), *wide)
+        else:
+            break
+    return angles, roots, likelihood
+
+
+def _region(grid: FloatArray, inside: npt.NDArray[np.bool_], most: float) -> Span:
     """Return the part of a grid that counts, with one cell more on either side."""
     places = np.flatnonzero(inside)
     step = grid[1] - grid[0]
