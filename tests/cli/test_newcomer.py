@@ -265,7 +265,10 @@ def test_a_table_is_told_what_to_become(prbench: Command, tmp_path: Path) -> Non
     (tmp_path / "pairs.csv").write_text("id,question,profile,chosen,rejected\n1,Why?,I row.,So.,No.\n")
     ended = prbench("eval", "--model", "control:longest", "--data", "pairs.csv")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "Write one JSON object a line, with profile as a list of posts" in ended.err
+    assert (
+        'pairs.csv:2: profile: must be a list, found text. Write a list of posts: [{"id": "p1", "text": "…"}]'
+        in ended.err
+    )
 
 
 def test_a_temperature_at_its_bound_is_said_beside_the_calibration_error(prbench: Command, tmp_path: Path) -> None:

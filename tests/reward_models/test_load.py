@@ -64,7 +64,7 @@ def test_replies_are_cached_where_a_cache_is_given(tmp_path: Path) -> None:
         ("judge:fake:A?template=rate", "has the slots"),
         ("rating:fake:A?template=judge_pair", "has the slots"),
         ("rating:fake:A?mode=logits", "unknown option 'mode'"),
-        ("head:folder", "there is no head.npz in that folder"),
+        ("head:folder", "there is no such folder"),
     ],
 )
 def test_wrong_options_are_refused(spec: str, fact: str) -> None:

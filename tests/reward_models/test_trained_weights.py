@@ -12,7 +12,7 @@ from tests.support.contexts import profile
 
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder, read_arrays, write_arrays
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights, load_aspect_planner
-from prbench.errors import PrbenchError, UsageError
+from prbench.errors import PrbenchError, RunError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.fewshot import FewshotWeights
 from prbench.reward_models.head import TopicWeights
@@ -207,7 +207,7 @@ def test_arrays_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(RunError, match="cannot be written .file too large"):
             write_arrays(path, {"a": ones(100_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -189,14 +189,14 @@ def test_a_server_that_is_ready_but_gives_no_score_ends_it(
 
 
 def test_a_missing_token_is_asked_for(launch: Launcher, serve: Callable[..., Any]) -> None:
-    with serve("--model", "control:overlap", PRBENCH_SERVER_TOKEN="open-sesame") as url:
+    with serve("--model", "control:overlap", PRBENCH_SERVER_TOKEN="open-sesame-to-the-tests") as url:
         code, said = launch(PRBENCH_SERVER_URL=url)
         assert (code, "Set PRBENCH_SERVER_TOKEN" in said) == (2, True)
-        code, said = launch(PRBENCH_SERVER_URL=url, PRBENCH_SERVER_TOKEN="open-sesame")
+        code, said = launch(PRBENCH_SERVER_URL=url, PRBENCH_SERVER_TOKEN="open-sesame-to-the-tests")
         assert code == 0
-    assert "open-sesame" not in json.dumps(launch.calls)
+    assert "open-sesame-to-the-tests" not in json.dumps(launch.calls)
     kept = [path for path in launch.folder.rglob("*") if path.is_file()]
-    assert not any(b"open-sesame" in path.read_bytes() for path in kept)
+    assert not any(b"open-sesame-to-the-tests" in path.read_bytes() for path in kept)
 
 
 # --- overrides that would undo the guards

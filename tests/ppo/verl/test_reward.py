@@ -82,10 +82,10 @@ def test_the_token_is_sent_and_needed(
     exported: Path, reward: ModuleType, serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = kwargs_of(exported)
-    with serve("--model", "control:overlap", PRBENCH_SERVER_TOKEN="open-sesame") as url:
+    with serve("--model", "control:overlap", PRBENCH_SERVER_TOKEN="open-sesame-to-the-tests") as url:
         with pytest.raises(RuntimeError, match="HTTP 401"):
             call(reward, url, model=given["model"], template_hash="")
-        monkeypatch.setenv("PRBENCH_SERVER_TOKEN", "open-sesame")
+        monkeypatch.setenv("PRBENCH_SERVER_TOKEN", "open-sesame-to-the-tests")
         assert call(reward, url, model=given["model"], template_hash="")["raw_score"] >= 0
 
 
