@@ -126,6 +126,18 @@ OTHERWISE = (
     Cell(users=400, pairs=4, accuracy=0.75, correlation=0.1),
 )
 # Users and rows of each in a small and in a large group of the same accuracy.
+# Groups whose users differ unlike much, named by a review of the method.
+UNLIKE = tuple(
+    (Cell(users=users, pairs=pairs, accuracy=accuracy, correlation=correlation), other)
+    for users, pairs, accuracy, correlation, other in (
+        (20, 20, 0.9, 0.0, Cell(users=20, pairs=20, accuracy=0.9, correlation=0.35)),
+        (20, 65, 0.8, 0.02, Cell(users=20, pairs=65, accuracy=0.8, correlation=0.35)),
+        (40, 20, 0.8, 0.05, Cell(users=40, pairs=20, accuracy=0.8, correlation=0.35)),
+        (100, 20, 0.8, 0.02, Cell(users=10, pairs=65, accuracy=0.8, correlation=0.35)),
+        (200, 5, 0.85, 0.1, Cell(users=5, pairs=20, accuracy=0.85, correlation=0.35)),
+        (40, 20, 0.8, 0.2, Cell(users=40, pairs=20, accuracy=0.8, correlation=0.1)),
+    )
+)
 UNEQUAL = (
     ((2, 2), (200, 5), 0.85),
     ((3, 2), (200, 5), 0.85),
@@ -293,6 +305,28 @@ def cover_unequal(simulations: int) -> Iterator[dict[str, object]]:
         yield {**sizes, "accuracy": accuracy, **coverage_of(np.array(found))}
 
 
+def cover_unlike(simulations: int) -> Iterator[dict[str, object]]:
+    """Yield the coverage of the difference between two groups of the same accuracy whose users differ unlike much."""
+    for place, (first, second) in enumerate(UNLIKE):
+        generator = np.random.default_rng([SEED, 6_000, place])
+        populations = [Population(cell, generator) for cell in (first, second)]
+        users = [f"{side}{name}" for side, each in zip("ab", populations, strict=True) for name in each.names]
+        inside = np.array([name[0] == "a" for name in users])
+        member = np.stack([inside, ~inside], axis=1).astype(np.float64)
+        found = []
+        for _ in range(simulations // 2):
+            chances = [
+                each.chances(each.cell.accuracy, generator.random(each.cell.users))[each.owners]
+                for each in populations
+            ]
+            right = generator.random(len(users)) < np.concatenate(chances)
+            gap = clustered_ratios(right[:, None] * member, member, users).estimate(0, minus=1)
+            found.append((0.0, gap.low, gap.high))
+        sides = {f"{name}_{key}": value for name, cell in (("first", first), ("second", second))
+                 for key, value in asdict(cell).items() if key in ("users", "pairs", "correlation")}  # fmt: skip
+        yield {**sides, "accuracy": first.accuracy, **coverage_of(np.array(found))}
+
+
 def coverage_of(bounds: Floats) -> dict[str, float]:
     """Return the share of intervals that hold the truth, that lie above and below it, and their mean width."""
     truth, low, high = bounds.T
@@ -421,6 +455,7 @@ PARTS: dict[str, Callable[[int], Iterator[dict[str, object]]]] = {
     "coverage_fresh": cover_fresh,
     "coverage_otherwise": cover_otherwise,
     "coverage_unequal": cover_unequal,
+    "coverage_unlike": cover_unlike,
     "coverage_users_questions": cover_crossed,
     "false_positives": false_positives,
     "false_positives_hard": false_positives_hard,
@@ -469,6 +504,7 @@ BARS = {  # the figure of each part, and what it should lie between
     "coverage_fresh": ("coverage", 0.93, 0.97),
     "coverage_otherwise": ("coverage", 0.93, 0.97),
     "coverage_unequal": ("coverage", 0.93, 0.97),
+    "coverage_unlike": ("coverage", 0.93, 0.97),
     "coverage_users_questions": ("coverage", 0.93, 0.97),
     "false_positives": ("false_positives", 0.035, 0.065),
     "false_positives_hard": ("false_positives", 0.035, 0.065),

@@ -79,6 +79,22 @@ def interval_coverage_unequal() -> str:
     return grid(["small group", "large group", "accuracy of both", "coverage"], lines)
 
 
+def interval_coverage_unlike() -> str:
+    """Return the coverage of the difference between groups whose users differ unlike much."""
+    lines = [
+        [
+            *(
+                f"{row[f'{side}_users']} users × {row[f'{side}_pairs']}, {row[f'{side}_correlation']}"
+                for side in SIDES
+            ),
+            share(row["accuracy"]),
+            share(row["coverage"]),
+        ]
+        for row in rows_of("coverage_unlike")
+    ]
+    return grid(["first group, correlation", "second group, correlation", "accuracy of both", "coverage"], lines)
+
+
 def interval_coverage_crossed() -> str:
     """Return the coverage where questions recur."""
     columns = ("users", "questions", "pairs", "accuracy", "variance_of_users", "variance_of_questions")

@@ -220,8 +220,8 @@ def test_resolution_is_that_of_the_clustered_test() -> None:
 def test_a_board_of_few_users_promises_no_difference_above_one() -> None:
     users = ["ana", "ben"]
     found = rank_board({"x": make_rows([C, R], users), "y": make_rows([R, C], users)}).resolution
-    assert found.difference is None  # (12.7 + 1.4) * 1, with one degree of freedom
-    assert "2 pairs of these users cannot show any difference, by the variance" in found.sentence
+    assert found.difference is None  # the signs of two users are all alike in half of the cases
+    assert "2 pairs of these users cannot show any difference" in found.sentence
 
 
 def test_independent_rows_by_hand() -> None:
@@ -247,3 +247,18 @@ def test_smallest_difference_has_the_stated_power() -> None:
     assert smallest is not None
     power = nct.sf(t.ppf(0.975, freedom), freedom, smallest / error)
     assert power == pytest.approx(0.8, abs=0.005)
+
+
+@pytest.mark.parametrize("users,finds", [(2, False), (4, False), (5, True), (12, True)])
+def test_a_resolution_is_only_given_where_the_test_can_find_anything(users: int, finds: bool) -> None:
+    # Every user is better served by the first model. By chance the signs of n users are all alike with 2 ** (1 - n),
+    # of which mid-p counts half.
+    names = [f"u{number}" for number in range(users) for _ in range(20)]
+    better = make_rows(([C] * 19 + [R]) * users, names)
+    verdicts = [[C] * (8 + number % 3) + [R] * (12 - number % 3) for number in range(users)]
+    worse = make_rows([each for several in verdicts for each in several], names)
+    board = rank_board({"better": better, "worse": worse})
+    (test,) = board.tests
+    assert (test.p_value < 0.05) is finds
+    assert (test.resolution is not None) is finds
+    assert ("cannot show any difference" in board.resolution.sentence) is not finds

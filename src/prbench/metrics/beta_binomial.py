@@ -35,7 +35,6 @@ def middles(cells: int, low: float, high: float) -> FloatArray:
 
 ANGLES = middles(_SHARES, 0.0, math.pi / 2)  # Jeffreys' prior is flat in the angle
 ROOTS = middles(_ROOTS, 0.0, 1.0)
-EVIDENCE_ROOTS = middles(16, 0.0, 1.0)
 
 
 class UserCounts:
@@ -75,30 +74,15 @@ class UserCounts:
         weights: FloatArray = self.users * (1 + (self.rows - 1) * rho) / (1 + (seen - 1) * rho)
         return weights
 
-    def evidence(self) -> FloatArray:
-        """Return the log likelihood of the correlation alone, at the squares of `EVIDENCE_ROOTS`."""
-        from scipy.special import logsumexp
-
-        found: FloatArray = logsumexp(self.log_likelihood(ANGLES, EVIDENCE_ROOTS, self.users), axis=0)
-        return found
-
-    def interval(self, known: FloatArray | None = None, *, level: float = LEVEL) -> tuple[float, float]:
-        """Return the equal-tailed posterior interval of the share.
-
-        `known` is what other rows tell of the correlation: a log likelihood at the squares of `EVIDENCE_ROOTS`.
-        """
-
-        def of(roots: FloatArray) -> FloatArray | float:
-            return 0.0 if known is None else np.interp(roots, EVIDENCE_ROOTS, known)
-
-        def on(angles: FloatArray, roots: FloatArray, weights: FloatArray) -> FloatArray:
-            return self.log_likelihood(angles, roots, weights) + of(roots)
-
+    def interval(self, *, level: float = LEVEL) -> tuple[float, float]:
+        """Return the equal-tailed posterior interval of the share."""
+        on = self.log_likelihood
         likelihood = on(ANGLES, ROOTS, self.users)
+        is_coarse = np.count_nonzero(_inside(likelihood).any(axis=0)) < _FEWEST_ROOTS
         weights = self.weights(_mean_correlation(likelihood, ROOTS))
         span, roots = _regions(ANGLES, ROOTS, likelihood)
         likelihood = on(middles(_FINE_SHARES, *span), middles(_FINE_ROOTS, *roots), weights)
-        if np.count_nonzero(_inside(likelihood).any(axis=1)) < _FEWEST_CELLS:
+        if is_coarse or np.count_nonzero(_inside(likelihood).any(axis=1)) < _FEWEST_CELLS:
             # For so many rows the grid is coarse: find the region again, the correlation in it, and the ends.
             angles, fine_roots, likelihood = _zoomed(partial(on, weights=self.users))
             weights = self.weights(_mean_correlation(likelihood, fine_roots))

@@ -29,7 +29,7 @@ POWER = 0.8
 # What two models are taken to differ by where nothing was observed yet.
 ASSUMED_DISCORDANCE = 0.2  # share of pairs on which they differ
 ASSUMED_CORRELATION = 0.05  # of two pairs of one user
-MIN_USERS = 2  # one user's pairs tell nothing of other users
+MIN_USERS = 5  # with fewer, p is above 0.05 whatever the difference: by signs, it is 2 ** -users at least (mid-p)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ def _test_pair(
     first, second = columns
     first_better = int(np.sum(points[:, first] > points[:, second]))
     second_better = int(np.sum(points[:, first] < points[:, second]))
-    alone = ratios.users[first] < MIN_USERS
+    can_reject = ratios.users[first] >= MIN_USERS
     return PairTest(
         first=names[0],
         second=names[1],
@@ -207,7 +207,7 @@ def _test_pair(
         second_better=second_better,
         mcnemar_p=mcnemar_p(first_better, second_better),
         clustered_p=ratios.p_value(first, minus=second),
-        resolution=None if alone else smallest_difference(ratios.spread(first, minus=second)),
+        resolution=smallest_difference(ratios.spread(first, minus=second)) if can_reject else None,
     )
 
 
@@ -231,7 +231,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def smallest_difference(found: Spread) -> float | None:
     """Return the true difference that a test with this error finds with 80 % probability; `None` where none differs.
 
-    (t_0.975 + t_0.8) standard errors, with the degrees of freedom of the test (Cohen 1988, section 2.3, for the t).
+    (t_0.975 + t_0.8) standard errors of a clustered t (Cohen 1988, section 2.3); the test by signs finds as much from
+    20 users up, and a little less with fewer (docs/research/intervals.md).
     """
     return (found.quantile(1 - ALPHA / 2) + found.quantile(POWER)) * found.error or None
 

@@ -36,7 +36,6 @@ LEVEL = 0.95
 FOLDS = 5
 FEW_CHANGES = 4  # rows that differ between two sides: fewer tell too little of how many do
 CAUTIOUS_CORRELATION = 0.35  # of two rows of one user, where all rows are alike and nothing tells: high for real data
-BORROWED_USERS = 10  # what the other side of a difference tells of the correlation counts as that of so many users
 _BLOCK_CELLS = 1 << 18  # cells of one (draws, users) block: 2 MB as float64
 _USERS_PER_KIND = 20  # from this many users per kind on, drawing counts of kinds is faster than drawing users
 
@@ -221,7 +220,7 @@ class ClusteredRatios:
         )[1]
         return cells
 
-    def _share_ends(self, clusters: IntArray, column: int, known: FloatArray | None = None) -> Span:
+    def _share_ends(self, clusters: IntArray, column: int) -> Span:
         """Return the interval of one ratio by one way to cluster: a beta-binomial posterior, stretched to the range.
 
         Where all rows are alike, it reaches as far as so many rows can agree by chance, if those of one user
@@ -232,7 +231,7 @@ class ClusteredRatios:
         if counts is None:
             alike = _ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters)[:3]
             return interval_of(Spread(value, *alike), self.span)
-        low, high = (least + (most - least) * end for end in counts.interval(known))
+        low, high = (least + (most - least) * end for end in counts.interval())
         return min(low, value), max(high, value)
 
     def _user_counts(self, clusters: IntArray, column: int) -> UserCounts | None:
@@ -315,15 +314,10 @@ class ClusteredRatios:
         """Return the interval of a difference of groups by one way to cluster, from those of its two shares.
 
         Each arm is made of the arms that lead there (Zou and Donner 2008); users in both groups are taken into
-        account by the correlation of their departures. What one group tells of the correlation within users counts
-        in the other one too, as much as `BORROWED_USERS` would tell (a power prior: Ibrahim and Chen 2000).
+        account by the correlation of their departures.
         """
         columns = (column, minus)
-        counts = [self._user_counts(clusters, each) for each in columns]
-        ends = []
-        for each, other in zip(columns, reversed(counts), strict=True):
-            known = None if other is None else other.evidence() * min(1.0, BORROWED_USERS / float(other.users.sum()))
-            ends.append(self._share_ends(clusters, each, known))
+        ends = [self._share_ends(clusters, each) for each in columns]
         departures = [_ratio_spread(self.tops[:, each], self.bottoms[:, each], clusters)[3] for each in columns]
         size = math.sqrt(float((departures[0] ** 2).sum() * (departures[1] ** 2).sum()))
         together = float(departures[0] @ departures[1]) / size if size else 0.0
