@@ -26,6 +26,7 @@ def population(row: Cells) -> list[str]:
     return [row["users"], row["pairs"], sizes, share(row["accuracy"]), row["correlation"]]
 
 
+SIDES = ("first", "second")
 POPULATION = ["users", "pairs each", "sizes", "accuracy", "correlation"]
 SHAPE = "users differ by"
 

@@ -30,7 +30,7 @@ from inspect_ai.scorer import (
 from inspect_ai.scorer import Score as InspectScore
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from prbench.backends.llm.client import Finish, Reply
+from prbench.backends.llm.client import ChatRequest, Finish, Reply
 from prbench.backends.llm.fake import FakeLLM
 from prbench.context import fit_for
 from prbench.downstream.harness.pairs import PairOptions, prepared_pairs, read_options
@@ -108,11 +108,17 @@ def _metrics(options: PairOptions) -> list[Metric]:
 
 def _prompts(item: PreparedItem, template: Template, settings: EvalSettings) -> list[dict[str, Json]]:
     """Return what our judge would ask about this pair, once for every order; nothing where it would not be asked."""
-    recorder = FakeLLM("")
-    (row,) = score_rows([item], wrap(JudgeModel(recorder, template)), settings)
+    asked: list[ChatRequest] = []
+
+    def keep(request: ChatRequest) -> Reply:
+        asked.append(request)
+        # Prompts that begin alike are sent together, in any order: the reply tells which one it answers.
+        return Reply(text=str(len(asked) - 1))
+
+    (row,) = score_rows([item], wrap(JudgeModel(FakeLLM(keep), template)), settings)
     return [
-        {"chosen_first": chosen_first, "messages": [[each.role, each.content] for each in request.messages]}
-        for (chosen_first, _), request in zip(row.comparisons, recorder.requests, strict=True)
+        {"chosen_first": first, "messages": [[each.role, each.content] for each in asked[int(said.raw)].messages]}
+        for first, said in row.comparisons
     ]
 
 
