@@ -364,7 +364,7 @@ def verl_export(place: Path, policy: Path, *, model: str, **options: object) -> 
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("train", "validation")}
     for row in rows["train"] + rows["validation"]:
-        row["extra_info"]["context"] = shown(json.loads(row["extra_info"].pop("user"))["user"])
+        row["extra_info"]["context"] = shown(json.loads(row["extra_info"].pop("user")))
     return {
         **{name: steady(some) for name, some in rows.items()},
         "config": steady(_renamed(config, AS_RECORDED), without=("prbench",)),  # names of this machine

@@ -34,6 +34,7 @@ class BatchServer:
         self.paid: list[str] = []  # ids of the lines that were answered
         self.holds = False  # no batch gets done
         self.broken = 0  # replies 500 to come
+        self.slow = 0.0  # seconds before a file is sent
         server, lock = self, threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
@@ -58,6 +59,7 @@ class BatchServer:
                 elif path.startswith("/batches/"):
                     self.send(200, server.look_at(path.removeprefix("/batches/")))
                 elif path.startswith("/files/"):
+                    time.sleep(server.slow)
                     self.send(200, server.files[path.split("/")[2]])
                 else:
                     self.send(404, {"error": {"message": "no such page"}})
@@ -215,6 +217,40 @@ def test_a_server_that_stumbles_is_asked_again_and_one_without_batches_is_named(
         llm_of(server, retries=1).complete(asks("b"))
     with pytest.raises(UsageError, match="batch is for servers"):
         load_llm("fake:yes?batch=5")
+
+
+def test_a_file_of_a_batch_may_be_larger_and_later_than_a_reply(server: BatchServer) -> None:
+    """The limits of one reply are no limits of a file of thousands: it is paid for, and must be readable."""
+    long = "a" * 3_000_000
+
+    def answer(body: Body) -> tuple[int, Body]:
+        status, said = echo(body)
+        said["choices"][0]["message"]["content"] += long
+        return status, said
+
+    server.answer = answer
+    for _ in range(2):  # anew, and of the batch that is there already
+        replies = llm_of(server).complete(asks("b", "c", "d"))
+        assert [reply.text for reply in replies] == ["b" + long, "c" + long, "d" + long]
+    assert len(server.batches) == 1
+    server.slow = 1.5
+    hasty = load_llm(f"openai:m@{server.url}?batch=0.01&timeout=1", retries=0)
+    assert hasty.complete(asks("b"))[0].text == "b" + long
+
+
+def test_a_file_that_is_too_large_is_named_at_once(server: BatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prbench.backends.llm.batches.MOST_FILE_BYTES", 10)
+    with pytest.raises(UsageError, match=r"batches cannot be used: .*more than 10 bytes"):
+        llm_of(server).complete(asks("b"))
+
+
+def test_only_a_line_feed_ends_a_line_of_a_file(server: BatchServer) -> None:
+    text = "one\u2028two\u2029three\x85four"
+    assert llm_of(server).complete(asks(text))[0].text == text
+    lines = [json.loads(line) for line in server.files["file-1"].splitlines()]
+    server.files["file-1"] = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+    assert llm_of(server).complete(asks(text))[0].text == text
+    assert len(server.batches) == 1
 
 
 def test_a_killed_eval_picks_its_batch_up_and_pays_for_no_line_twice(

@@ -1,6 +1,7 @@
 """Limits of HTTP clients against real sockets that misbehave."""
 
 import gzip
+import json
 import socket
 import threading
 import time
@@ -18,6 +19,8 @@ import httpx
 import openai
 
 from prbench.backends.http_limits import MOST_ERROR_BYTES, ReplyTooLargeError, bounded
+from prbench.backends.llm import ChatRequest, Finish, Message, load_llm
+from prbench.reward_models.requests import Requests
 
 Answer = Callable[[socket.socket], None]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -92,6 +95,43 @@ def test_what_fits_is_read_whole(pack: str, serve: Any) -> None:
     with bounded(httpx.Client)(total_seconds=5, most_bytes=6000, trust_env=False) as http:
         reply = http.get(url)
     assert (reply.status_code, reply.json()) == (200, {"text": "a" * 5000})
+
+
+@pytest.mark.parametrize("pack", ["gzip", "deflate"])
+def test_members_are_read_on_and_a_cut_off_one_is_a_lost_connection(pack: str, serve: Any) -> None:
+    head = HEAD + b"Content-Encoding: %s\r\n" % pack.encode()
+    press = {"gzip": gzip.compress, "deflate": zlib.compress}[pack]
+    first, second = press(b'{"text": "' + b"a" * 5000), press(b'"}')
+    with bounded(httpx.Client)(total_seconds=5, trust_env=False) as http:
+        assert http.get(serve(whole(head, first + second))).json() == {"text": "a" * 5000}
+        assert http.get(serve(whole(head, b""))).content == b""
+        for cut in (first[:-1], first[:12], first + second[:-3]):
+            with pytest.raises(httpx.RemoteProtocolError, match="cut off"):
+                http.get(serve(whole(head, cut)))
+
+
+def test_a_cut_off_packed_reply_is_asked_for_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prbench.backends.llm.openai_api.wait_seconds", lambda *_: 0.0)
+    message = {"role": "assistant", "content": "yes"}
+    full = gzip.compress(
+        json.dumps({"model": "m", "choices": [{"finish_reason": "stop", "message": message}]}).encode()
+    )
+    bodies = [full, full[:-9], full[:-9]]
+
+    def next_one(connection: socket.socket) -> None:
+        whole(HEAD + b"Content-Encoding: gzip\r\n", bodies.pop())(connection)
+
+    url = serve(next_one)
+    model = load_llm(f"openai:m@{url}/v1")
+    (reply,) = model.complete([ChatRequest(messages=(Message("user", "Is it?"),))])
+    assert (reply.text, reply.error, bodies) == ("yes", "", [])
+    bodies += [gzip.compress(b'{"ok": 1}'), gzip.compress(b'{"ok": 1}')[:-9]]
+    assert Requests(url, timeout_seconds=5, first_wait_seconds=0.01).post("/score", {}) == {"ok": 1}
+
+
+def test_a_reply_of_a_model_that_is_too_large_is_one_failed_reply(serve: Any) -> None:
+    (reply,) = load_llm(f"openai:m@{serve(endless)}/v1").complete([ChatRequest(messages=(Message("user", "Q?"),))])
+    assert (reply.finish, reply.error) == (Finish.ERROR, "the reply has more than 8,388,608 bytes")
 
 
 def endless(connection: socket.socket) -> None:

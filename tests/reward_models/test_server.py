@@ -1,5 +1,6 @@
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -221,6 +222,16 @@ def test_server_that_is_not_there_or_is_something_else_is_refused_at_the_start(s
         client("http://127.0.0.1:9", tries=1)
     with pytest.raises(UsageError, match="api=classify"):
         client(start(lambda path, body: (200, {"status": "fine"})).url)
+
+
+def test_an_address_that_answers_with_a_page_is_given_up_soon(start: Start) -> None:
+    """With the waits of a real run, which has two minutes of patience for a server that stumbles."""
+    server = start(lambda path, body: (200, "<html>Welcome</html>"))
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"is not ready: GET /ready: the reply is not JSON.*correct the address"):
+        load_reward_model(f"server:{server.url}", ModelSettings())
+    assert time.monotonic() - began < 8
+    assert server.count("/ready") == 3
 
 
 def test_option_of_other_servers_is_refused_by_ours(start: Start) -> None:

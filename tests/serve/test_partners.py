@@ -16,6 +16,17 @@ from prbench.serve.partners import PROTOCOLS
 Start = Callable[..., Any]
 USER = {"kind": "profile", "posts": ["I count coins."]}
 CHAT = [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": "four"}]
+NOTHING_TO_SCORE: list[tuple[str, dict[str, Any]]] = [
+    ("/score", {"inputs": []}),
+    ("/score", {"text_1": "Q?", "text_2": []}),
+    ("/fits", {"inputs": []}),
+    ("/v1/score", {"text_1": [], "text_2": []}),
+    ("/v1/rerank", {"query": "Q?", "documents": []}),
+    ("/rerank", {"query": "Q?", "documents": []}),
+    ("/classify", {"input": []}),
+    ("/classify", {"messages": []}),
+    ("/get_reward", {"query": [], "prompts": [], "labels": []}),
+]
 LABEL = {"question": "Q?", "user": USER, "ends": ["<|end|>"]}
 
 
@@ -31,6 +42,19 @@ def test_every_path_answers_a_post_and_is_counted_by_its_name(start: Start, leng
         assert server.http.post(path, content=b"{").status_code == 400
         assert server.metric(f'prbench_requests_total{{endpoint="{path}"}}') == 1
         assert server.http.get(path).status_code == 405
+
+
+@pytest.mark.parametrize(("path", "body"), NOTHING_TO_SCORE)
+def test_a_request_with_nothing_to_score_is_refused_at_once(
+    start: Start, lengths: FakeReward, path: str, body: dict[str, Any]
+) -> None:
+    reply = start(lengths).http.post(path, json=body, timeout=5)
+    assert (reply.status_code, lengths.calls) == (422, 0)
+    assert reply.json()["error"]["message"]
+
+
+def test_every_path_is_asked_for_nothing() -> None:
+    assert {path for path, _ in NOTHING_TO_SCORE} == {path for each in PROTOCOLS for path in each.paths}
 
 
 # --- OpenRLHF
@@ -85,6 +109,18 @@ def test_what_openrlhf_cannot_have_meant_gets_one_line(
     assert reply.status_code == 422
     assert fact in reply.json()["error"]["message"]
     assert lengths.calls == 0
+
+
+def test_rows_for_verl_are_what_a_users_message_takes(start: Start, lengths: FakeReward) -> None:
+    (row,) = prbench.prompt_rows("lab", "verl", limit=1, posts=2)
+    info = row["extra_info"]
+    assert isinstance(info, dict)
+    told = {"role": "user", "content": "…", "question": info["question"], "user": json.loads(str(info["user"]))}
+    reply = start(lengths).http.post("/classify", json={"messages": [told, CHAT[1]]})
+    assert reply.status_code == 200, reply.text
+    (only,) = asked(lengths)
+    assert (only[0], only[1].segments) == (info["question"], tuple(json.loads(str(info["user"]))["posts"]))
+    assert len(only[1].segments) == 2
 
 
 # --- classification, as vLLM's clients and verl's reward loop ask for it

@@ -27,6 +27,13 @@ def test_inputs_with_one_question_and_context_come_out_together() -> None:
     assert len(queue) == 0
 
 
+def test_a_request_of_no_inputs_has_its_answers_at_once() -> None:
+    answers: list[Outcome] = []
+    queue = RequestQueue(10)
+    queue.put(ticket(answers=answers))
+    assert (answers, len(queue)) == ([[]], 0)
+
+
 def test_the_same_question_in_another_context_is_another_group() -> None:
     queue = RequestQueue(10)
     texts = [("me", "1"), ("you", "2"), ("me", "3")]

@@ -11,6 +11,7 @@ import prbench
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import Run
 from prbench.reward_models import load_model
+from prbench.reward_models.fake import FakeReward
 
 LIMIT, WINDOW = 8, 220
 CONTEXTS: dict[str, dict[str, Any]] = {
@@ -113,10 +114,51 @@ def test_messages_and_texts_are_read_alike() -> None:
 def test_a_row_of_somebody_else_and_an_answer_without_text_have_no_score() -> None:
     """A trainer with several tasks calls every reward for every row; a call of a tool says nothing to a user."""
     reward = prbench.reward_function("control:longest")
-    completions: list[Any] = ["long", "long", [{"role": "assistant", "content": None, "tool_calls": []}], []]
-    profiles: list[Any] = [[{"text": "I am brief."}], None, [], []]
-    assert reward(["Q?"] * 4, completions, profile=profiles) == [4.0, None, None, None]
+    completions: list[Any] = [
+        "long",
+        "long",
+        [{"role": "assistant", "content": None, "tool_calls": []}],
+        [],
+        "",
+        " \n",
+    ]
+    profiles: list[Any] = [[{"text": "I am brief."}], None, [], [], [], []]
+    assert reward(["Q?"] * 6, completions, profile=profiles) == [4.0, None, None, None, None, None]
     assert prbench.reward_function("control:longest?fail=1")(["Q?"], ["long"], profile=[[]]) == [None]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        5,
+        [5],
+        ["a text"],
+        {"role": "assistant", "content": "A"},
+        [{"role": "assistant", "content": 5}],
+        [{"role": "assistant", "content": ["a", "b"]}],
+    ],
+    ids=str,
+)
+def test_what_is_neither_text_nor_messages_is_refused_by_its_place(given: Any) -> None:
+    reward = prbench.reward_function("control:longest", "none")
+    with pytest.raises(UsageError, match=r"control:longest: completion 1 is .* Give a text, or messages"):
+        reward(["Q?", "Q?"], ["A", given])
+    with pytest.raises(UsageError, match=r"control:longest: prompt 0 is .* Give a text, or messages"):
+        reward([given], ["A"])
+
+
+def test_the_question_of_a_conversation_is_what_its_user_said_last() -> None:
+    profile = [[{"text": "I count coins."}]]
+    begun = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "user", "content": "How do I save?"},
+    ]
+    model = FakeReward(lambda each: float(len(each.response)))
+    reward = prbench.reward_function(model)
+    for prompt in (begun, [*begun, {"role": "assistant", "content": "Sure, "}]):
+        assert reward([prompt], ["four"], profile=profile) == [4.0]
+    assert [each.question for each in model.inputs] == ["How do I save?"] * 2
 
 
 def test_a_reward_function_shows_what_its_spec_says() -> None:
@@ -162,7 +204,7 @@ def test_rows_hold_what_the_reward_needs_and_nothing_of_the_truth() -> None:
     assert label["user"] == {"kind": "profile", "posts": newest, "labels": []}
     assert (label["question"], label["ends"]) == (examples[0].question, ["<|end|>"])
     known = json.loads(prbench.prompt_rows("lab", "verl", limit=1, context="none")[0]["extra_info"]["user"])
-    assert known["user"]["posts"] == []
+    assert known["posts"] == []
 
 
 @pytest.mark.parametrize(

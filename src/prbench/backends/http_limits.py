@@ -106,15 +106,26 @@ def _unpacked(response: Any, most: int) -> Iterator[bytes]:
         return
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ReplyTooLargeError(f"the reply is packed as {encoding[:20]!r}, which was not asked for")
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its head
+    import httpx
+
+    unpack, is_whole = _unpacker(), True
     for chunk in response.iter_raw():
         rest = chunk
         while rest:
+            if unpack.eof:  # packed in several members, one after the other
+                unpack = _unpacker()
             try:
                 yield unpack.decompress(rest, most + 1)
             except zlib.error as error:
                 raise ReplyTooLargeError(f"the reply cannot be unpacked ({error})") from None
-            rest = unpack.unconsumed_tail
+            is_whole = unpack.eof
+            rest = unpack.unused_data if is_whole else unpack.unconsumed_tail
+    if not is_whole:  # lost on the way, as where fewer bytes come than were announced
+        raise httpx.RemoteProtocolError("the packed reply is cut off")
+
+
+def _unpacker() -> Any:
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its head
 
 
 def _left(timeout: float | None) -> float | None:

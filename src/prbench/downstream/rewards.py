@@ -89,18 +89,22 @@ class RewardFunction:
         """Return one score per completion.
 
         Prompts and completions are texts, or lists of messages as chat templates take them. The columns `question`
-        (else the last message of the prompt), `profile` (posts with a `text` each, oldest first) and `user_id` are
-        those of `prompt_rows`; other columns of the trainer's rows are not looked at. A row whose `profile` is null is
-        somebody else's: it has no score. Completions of one call for the same user and question are shown the same
-        posts, as the responses to one item are in an evaluation.
+        (else the user's last message of the prompt), `profile` (posts with a `text` each, oldest first) and `user_id`
+        are those of `prompt_rows`; other columns of the trainer's rows are not looked at. A row whose `profile` is
+        null is somebody else's, and an answer without text is none: they have no score. Completions of one call for
+        the same user and question are shown the same posts, as the responses to one item are in an evaluation.
         """
         if profile is None and self._maker.kind is not ContextKind.NONE:
             raise UsageError(
                 f"{self.__name__}: the rows have no column `profile`, which context={self._maker.kind.value} needs. "
                 "Take them from prbench.prompt_rows, or say context='none'."
             )
-        texts = [_last_text(completion) for completion in completions]
-        questions = [_last_text(prompt) for prompt in prompts] if question is None else list(question)
+        texts = [_said(each, f"{self.__name__}: completion {place}") for place, each in enumerate(completions)]
+        questions = (
+            [_asked(each, f"{self.__name__}: prompt {place}") for place, each in enumerate(prompts)]
+            if question is None
+            else list(question)
+        )
         profiles: Sequence[Any] = [()] * len(texts) if profile is None else profile
         names = [None] * len(texts) if user_id is None else user_id
         if not len(questions) == len(profiles) == len(names) == len(texts):
@@ -110,7 +114,7 @@ class RewardFunction:
             )
         items: dict[tuple[object, ...], _Item] = {}
         for place, (asked, posts, name, text) in enumerate(zip(questions, profiles, names, texts, strict=True)):
-            if asked is None or posts is None or text is None:
+            if asked is None or posts is None or text is None or not text.strip():
                 continue
             profile_of = tuple(_post(number, post) for number, post in enumerate(posts))
             user = User(id=name or made_user_id(profile_of, place), profile=profile_of)
@@ -220,7 +224,7 @@ def verl_row(
             "id": example.id,
             "user_id": example.user.id,
             "question": example.question,
-            "user": json.dumps(user_row(known), ensure_ascii=False),
+            "user": json.dumps(user_row(known)["user"], ensure_ascii=False),
         },
     }
 
@@ -252,10 +256,28 @@ def _post(number: int, post: Mapping[str, Json]) -> Post:
     return Post(id=str(post.get("id", number)), text=post["text"], category=str(post.get("category") or ""))
 
 
-def _last_text(messages: Any) -> str | None:
+def _asked(prompt: Any, place: str) -> str | None:
+    """Return what a prompt asks: of messages the user's last one, which the beginning of an answer may follow."""
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
+        of_user = [each for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
+        prompt = of_user[-1:] or prompt
+    return _said(prompt, place)
+
+
+def _said(messages: Any, place: str) -> str | None:
     """Return a text, or what the last of some messages says: `None` where that is no text, as of a call of a tool."""
-    content = messages if isinstance(messages, str) else messages[-1].get("content") if messages else None
-    if isinstance(content, list):  # as models that see images take it
-        parts = [part.get("text") for part in content if part.get("type") == "text"]
-        content = "".join(parts) if len(parts) == len(content) else None
-    return content
+    if messages is None or isinstance(messages, str):
+        return messages
+    if isinstance(messages, Sequence):
+        last = messages[-1] if messages else {}
+        content = last.get("content") if isinstance(last, Mapping) else last
+        if isinstance(last, Mapping) and (content is None or isinstance(content, str)):
+            return content
+        if isinstance(content, list) and all(isinstance(part, Mapping) for part in content):
+            parts = [part.get("text") if part.get("type") == "text" else None for part in content]
+            texts = [text for text in parts if isinstance(text, str)]
+            return "".join(texts) if len(texts) == len(parts) else None  # models that see pictures take others
+    raise UsageError(
+        f'{place} is {str(messages)[:80]!r}. Give a text, or messages {{"role": …, "content": …}}, whose content is a '
+        'text or a list of {"type": "text", "text": …}.'
+    )

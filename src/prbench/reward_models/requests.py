@@ -22,6 +22,7 @@ _TRY_AGAIN = frozenset({429, 502, 503, 504})
 _ABOUT_CONTENT = frozenset({400, 413, 422})  # no JSON, too much, or not of the right form
 LONGEST_ASKED_WAIT_SECONDS = 60.0  # of a Retry-After: whoever asks for more is asked sooner
 TRIES_AT_START = 5  # for a server that is not there at all
+PAGES_AT_START = 3  # of something else than JSON: a proxy's for a moment, or those of a wrong address
 LONGEST_REPLY = 200  # characters of a refusal that are repeated
 MOST_AT_ONCE = 16
 
@@ -81,7 +82,7 @@ class Requests:
 
     def get(self, path: str) -> Any:
         """Return the JSON at the path; this is asked first, so a server that is not there is soon given up."""
-        return self._ask(lambda: self._client.get(self.url + path), unreachable_tries=TRIES_AT_START)
+        return self._ask(lambda: self._client.get(self.url + path), TRIES_AT_START, PAGES_AT_START)
 
     def post(self, path: str, body: Mapping[str, Json]) -> Any:
         """Return the JSON that the server answers to the body."""
@@ -90,7 +91,12 @@ class Requests:
         headers = {"Content-Type": "application/json"}
         return self._ask(lambda: self._client.post(self.url + path, content=content, headers=headers))
 
-    def _ask(self, send: "Callable[[], httpx.Response]", unreachable_tries: int | None = None) -> Any:
+    def _ask(
+        self,
+        send: "Callable[[], httpx.Response]",
+        unreachable_tries: int | None = None,
+        unreadable_tries: int | None = None,
+    ) -> Any:
         number, give_up_at = self._throttle.number(), float("inf")
         for attempt in count(1):
             headers: Mapping[str, str] = {}
@@ -105,6 +111,7 @@ class Requests:
                         return content
                     except (ValueError, RecursionError):  # half a reply, or a proxy's page: the next may be one
                         problem = "the reply is not JSON"
+                        most_tries = self._tries or unreadable_tries
                 else:
                     problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:LONGEST_REPLY]}"
                     if reply.status_code not in _TRY_AGAIN:

@@ -143,6 +143,8 @@ def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[
         fact = first["msg"].removeprefix("Value error, ")
         raise RefusedRequestError(422, f"{place or 'body'}: {fact}.") from None
     inputs = body.as_inputs()
+    if not inputs:
+        raise RefusedRequestError(422, "The request has nothing to score. Give at least one input.")
     if len(inputs) > (most := settings.inputs_per_request):
         raise RefusedRequestError(
             413, f"The request has {len(inputs)} inputs, and this server takes {most}. Split it."

@@ -92,6 +92,9 @@ class RequestQueue:
 
     def put(self, request: PendingRequest) -> None:
         """Queue all inputs of a request, or none of them when there is no room for all."""
+        if not request.inputs:  # no answer will ever be the last
+            request.deliver([])
+            return
         with self._changed:
             if self._is_closed or self._count + len(request.inputs) > self._limit:
                 raise FullError

@@ -65,7 +65,7 @@ def posts_in(text: str) -> int:
 
 def told_of(row: dict[str, Any]) -> Any:
     """What the reward model is told of the user, as the server takes it."""
-    return json.loads(row["extra_info"]["user"])["user"]
+    return json.loads(row["extra_info"]["user"])
 
 
 @cache

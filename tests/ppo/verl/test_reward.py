@@ -16,7 +16,7 @@ import yaml
 
 EXPECTED = {"model": "m#1", "template_hash": "t", "max_failed": 0.2, "patience_seconds": 0.5, "timeout_seconds": 5.0}
 USER = {"kind": "profile", "posts": ["I count my coins."], "labels": []}
-ASKED = {"id": "item-000", "user_id": "u", "question": "Which beans?", "user": json.dumps({"user": USER})}
+ASKED = {"id": "item-000", "user_id": "u", "question": "Which beans?", "user": json.dumps(USER)}
 
 
 def call(reward: ModuleType, url: str, response: str = "Runner beans.", **changes: Any) -> dict[str, float]:

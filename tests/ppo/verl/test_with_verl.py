@@ -148,7 +148,7 @@ def test_verls_reward_worker_gets_the_servers_scores(parts: dict[str, Any], expo
     assert (reward["function"], reward["manager"], reward["is_async"]) == ("compute_score", "NaiveRewardManager", True)
     extra = parts["rows"]["train_files"][0]["extra_info"]
     inputs = [
-        {"question": extra["question"], **json.loads(extra["user"]), "response": response}
+        {"question": extra["question"], "user": json.loads(extra["user"]), "response": response}
         for response in ("User 0 wrote about thrift and beans.", "Zebras.")
     ]
     reply = httpx.post(f"{server}/score", json={"inputs": inputs}, trust_env=False).json()

@@ -7,6 +7,7 @@ requests. So a command that was killed finds its batches at the server, and read
 for it again.
 """
 
+import io
 import json
 import logging
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from prbench.backends.http_limits import ReplyTooLargeError
 from prbench.backends.llm.cache import request_key
 from prbench.backends.llm.client import Arrived, ChatRequest, Finish, Reply, in_order, no_progress
 from prbench.backends.llm.openai_api import Failure, OpenAILLM
@@ -27,6 +29,9 @@ ENDPOINT: Final = "/v1/chat/completions"
 WINDOW: Final = "24h"  # the only one that is offered
 MOST_REQUESTS = 50_000  # in one batch
 MOST_BYTES = 100_000_000  # likewise; OpenAI takes 200 MB
+MOST_FILE_BYTES = 2 << 30  # of a file of replies: those of a whole batch, logprobs and all
+FILE_PAUSE_SECONDS = 600.0  # without a byte; the server reads a whole file before it answers
+FILE_SECONDS = 3600.0  # for one file in all
 ROUNDS = 4  # tries of a line that the server refuses for a parameter which can be left out
 OPEN = frozenset({"validating", "in_progress", "finalizing", "cancelling"})
 OF_USE = OPEN | {"completed", "expired"}  # what has answers, or may have: of an expired one, those that came in time
@@ -40,6 +45,11 @@ class OpenAIBatchLLM(OpenAILLM):
     def __init__(self, model: str, base_url: str, *, poll_seconds: float, **how: Any) -> None:
         super().__init__(model, base_url, **how)
         self._poll_seconds = poll_seconds
+        # A file is thousands of replies: it has its own limits, and not those of one.
+        self._files = self._client.with_options(
+            timeout=FILE_PAUSE_SECONDS,
+            http_client=self._http(total_seconds=FILE_SECONDS, most_bytes=MOST_FILE_BYTES),
+        ).files
         self._mark = sha256(f"{self.name} {self.fingerprint}".encode()).hexdigest()[:16]
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
@@ -111,7 +121,7 @@ class OpenAIBatchLLM(OpenAILLM):
             if not lines:
                 return
             content = b"".join(lines)
-            file = self._call(lambda: self._client.files.create(file=("prbench.jsonl", content), purpose="batch"))
+            file = self._call(lambda: self._files.create(file=("prbench.jsonl", content), purpose="batch"))
             batch = self._call(
                 lambda: self._client.batches.create(
                     input_file_id=file.id,
@@ -155,9 +165,10 @@ class OpenAIBatchLLM(OpenAILLM):
         return {line["custom_id"]: line for each in files for line in self._lines(each)}
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
-        text = self._call(lambda: self._client.files.content(file).text)
+        content = self._call(lambda: self._files.content(file).content)
         try:
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            # As bytes, so that nothing but a line feed ends a line: U+2028 may stand inside a reply.
+            return [json.loads(line) for line in io.BytesIO(content) if line.strip()]
         except ValueError as error:
             raise UsageError(f"{self.name}: the file {file} of a batch is not JSONL ({error}).") from error
 
@@ -188,6 +199,8 @@ class OpenAIBatchLLM(OpenAILLM):
                 said = self._without_key(Reply(error=f"HTTP {error.status_code}: {error.message}")).error
             except openai.APIConnectionError as error:
                 is_last, said = retry > self._max_retries, f"connection failed: {error.__cause__ or error}"
+            except ReplyTooLargeError as error:
+                is_last, said = True, str(error)
             if is_last:
                 remedy = "Leave out ?batch=, or run the same command again."
                 raise UsageError(f"{self.name}: its batches cannot be used: {said}. {remedy}")

@@ -171,12 +171,16 @@ class OpenAILLM:
         self._answers_as = answers_as
         self._has_warned = False  # of replies by another model
         # A redirect could carry prompts to a host that nobody named; a proxy cannot reach this machine's loopback.
-        http = bounded(openai.DefaultHttpxClient)(
-            total_seconds=timeout_seconds, follow_redirects=False, trust_env=not is_loopback(self._base_url)
+        self._http = partial(
+            bounded(openai.DefaultHttpxClient), follow_redirects=False, trust_env=not is_loopback(self._base_url)
         )
         # The client's own retries are off, as `Retry-After: 0` and a shared pause are beyond them.
         self._client = openai.OpenAI(
-            api_key=self._key, base_url=self._base_url, timeout=timeout_seconds, max_retries=0, http_client=http
+            api_key=self._key,
+            base_url=self._base_url,
+            timeout=timeout_seconds,
+            max_retries=0,
+            http_client=self._http(total_seconds=timeout_seconds),
         )
         self._refused: set[str] = set()
         self._structure = JSON_MODES[0]
@@ -297,8 +301,11 @@ class OpenAILLM:
             text = f"no answer within {self._timeout_seconds:g} s"
             return Failure(text, is_temporary=True, outcome=Outcome.TIMED_OUT)
         except openai.APIConnectionError as error:
-            is_too_large = isinstance(error.__cause__, ReplyTooLargeError)
-            return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=not is_too_large)
+            if isinstance(error.__cause__, ReplyTooLargeError):  # some versions of the library wrap it
+                return Failure(str(error.__cause__), is_temporary=False)
+            return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
+        except ReplyTooLargeError as error:
+            return Failure(str(error), is_temporary=False)
         except ValueError as error:  # text that UTF-8 cannot hold
             return Failure(f"unusable request: {error}", is_temporary=False)
         # Half a reply, a proxy's page and an error under status 200 are no answers, and the next one may be.

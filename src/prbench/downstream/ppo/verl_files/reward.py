@@ -119,7 +119,7 @@ async def compute_score(
 def _body(response: str, extra_info: Mapping[str, Any]) -> bytes:
     """Return all that the reward model may see. Escaped, so that half a surrogate pair can be sent too."""
     user = json.loads(extra_info["user"])  # as records, so that the model reads them as it does in process
-    given = {"question": extra_info["question"], **user, "response": response.strip()}
+    given = {"question": extra_info["question"], "user": user, "response": response.strip()}
     return json.dumps(given).encode()
 
 
