@@ -190,6 +190,8 @@ def test_what_means_nothing_beside_a_pool_is_refused(prbench: Command, tmp_path:
     write(tmp_path / "pool.jsonl")
     for more, line in (
         (("--n", "2"), "Leave out --policy, --n and the like."),
+        (("--n", "64"), "Leave out --policy, --n and the like."),  # the default
+        (("--policy", "lab"), "Leave out --policy, --n and the like."),
         (("--data", "pairs.jsonl"), "Leave out --data."),
     ):
         ended = prbench("bon", "--pool", "pool.jsonl", *more)

@@ -15,6 +15,7 @@ from tests.support.command_line import Ended, prbench
 
 from prbench import evaluate
 from prbench.errors import UsageError
+from prbench.runs.find import find_runs, item_values
 
 __all__ = ["prbench"]  # a fixture
 
@@ -467,3 +468,247 @@ def test_in_python_the_notes_are_with_the_run(tmp_path: Path, pairs: Any) -> Non
         "1 of its 2 recorded items are n",
         "what it says without a profile ",
     ]
+
+
+# What was not recorded under one of two probes is no evidence for their difference
+
+
+def ignoring(pairs: Rows, blank: int, rights: Sequence[bool]) -> list[dict[str, Any]]:
+    """A model that ignores the user; of the first right pairs, what it says of others was not recorded."""
+    gone = [n for n, right in enumerate(rights) if right][:blank]
+    rows = []
+    for n, row in enumerate(pairs):
+        for side in ("chosen", "rejected"):
+            score = 1.0 if (side == "chosen") is rights[n] else 0.0
+            others = "" if n in gone else score
+            rows.append({"id": row["id"], "response": row[side], "own": score, "none": others, "swap": others})
+    return rows
+
+
+TWELVE = 12
+RIGHTS = [n % 3 > 0 for n in range(TWELVE)]  # eight right
+
+
+@pytest.fixture
+def twelve(tmp_path: Path) -> list[dict[str, Any]]:
+    rows = [
+        make_row(
+            n,
+            user_id=f"user-{n % 4}",
+            chosen=f"good {n}",
+            rejected=f"bad {n}",
+            category="c",
+            meta={"region": "ns"[n % 2]},
+        )
+        for n in range(TWELVE)
+    ]
+    lines(tmp_path / "pairs.jsonl", rows)
+    return rows
+
+
+def test_pair_without_a_record_under_another_probe_is_in_no_paired_figure(
+    prbench: Command, tmp_path: Path, twelve: Any
+) -> None:
+    table(tmp_path / "rm.csv", ignoring(twelve, 4, RIGHTS))
+    summary = run(prbench, "scores:rm.csv", "--group-by", "region")
+    gain, swap = summary["personalization_gain"], summary["swap"]
+    assert (gain["value"], gain["low"], gain["high"], gain["n"]) == (0.0, 0.0, 0.0, 8)
+    assert (swap["gap"]["value"], swap["gap"]["n"], swap["flip_rate"]["value"]) == (0.0, 8, 0.0)
+    assert (summary["accuracy"]["n"], summary["accuracy"]["value"]) == (12, pytest.approx(8 / 12, abs=1e-6))
+    assert summary["profile_sensitivity"]["n"] == summary["own_none_agreement"]["n"] == 8
+    assert summary["impersonal_errors"]["gap"]["n"] == 4
+    for figure in ("gain", "swap_gap"):
+        found = summary["groups"]["region"][figure]["groups"]
+        assert ({each["value"] for each in found.values()}, sum(each["n"] for each in found.values())) == ({0.0}, 8)
+    assert summary["not_recorded"] == {"gain": 4, "swap_gap": 4}
+    assert summary["coverage_of_probes"] == {"none": pytest.approx(2 / 3, abs=1e-6)} | {
+        "swap": pytest.approx(2 / 3, abs=1e-6)
+    }
+    ended = prbench("eval", "--model", "scores:rm.csv", "--data", "pairs.jsonl", "--out", "runs")
+    note = "4 of 12 items are left out of the gain and 4 of the swap gap"
+    assert note in ended.out
+    assert "coverage without a profile 66.7, with another user's 66.7" in ended.out
+    assert note in " ".join(prbench("report", "runs").out.split())
+
+
+def test_users_table_and_the_values_of_a_gap_leave_out_what_was_not_recorded(
+    prbench: Command, tmp_path: Path, twelve: Any
+) -> None:
+    scores = table(tmp_path / "rm.csv", ignoring(twelve, 4, RIGHTS))
+    for row in evaluate(twelve, f"scores:{scores}").users():
+        assert row["gain"] in (0.0, None)
+        assert row["swap_gap"] in (0.0, None)
+    run(prbench, "scores:rm.csv")
+    (stored,) = find_runs([tmp_path / "runs"]).runs
+    values = item_values(stored, "swap.gap")
+    gone = [n for n, right in enumerate(RIGHTS) if right][:4]
+    assert sorted(each.item for each in values) == [row["id"] for n, row in enumerate(twelve) if n not in gone]
+    assert {each.value for each in values} == {0.0}
+
+
+def test_where_no_pair_has_both_records_there_is_no_gain_and_no_gap(
+    prbench: Command, tmp_path: Path, twelve: Any
+) -> None:
+    table(tmp_path / "rm.csv", ignoring(twelve, 12, [True] * TWELVE))
+    summary = run(prbench, "scores:rm.csv")
+    assert (summary["personalization_gain"], summary["swap"]) == (None, None)
+    assert summary["not_recorded"] == {"gain": 12, "swap_gap": 12}
+
+
+def test_ratings_without_a_record_under_another_probe_are_in_no_paired_figure(
+    prbench: Command, tmp_path: Path
+) -> None:
+    rated = [
+        {
+            **{k: make_row(n)[k] for k in ("id", "question", "profile")},
+            "user_id": f"user-{n % 4}",
+            "response": f"r{n}",
+            "rating": n / 16,
+        }
+        for n in range(16)
+    ]
+    lines(tmp_path / "pairs.jsonl", rated)
+    table(
+        tmp_path / "rm.csv",
+        [
+            {"id": row["id"], "probe": probe, "score": "" if probe == "none" and n < 4 else n}
+            for n, row in enumerate(rated)
+            for probe in ("own", "none")
+        ],
+    )
+    summary = run(prbench, "scores:rm.csv")
+    gain = summary["ratings"]["gain"]["alignment"]
+    assert (gain["value"], gain["low"], gain["high"], gain["n"]) == (0.0, 0.0, 0.0, 12)
+    assert summary["not_recorded"] == {"gain": 4, "swap_gap": 0}
+
+
+def test_verdict_that_was_asked_for_and_cannot_be_read_still_counts_as_wrong(
+    prbench: Command, tmp_path: Path, pairs: Any
+) -> None:
+    rows = [
+        {"id": row["id"], "probe": probe, "order": order, "decision": said}
+        for row in pairs
+        for probe in ("own", "none")
+        for order, said in (("chosen_first", "A"), ("rejected_first", "B" if probe == "own" else "unreadable"))
+    ]
+    lines(tmp_path / "judge.jsonl", rows)
+    summary = run(prbench, "replies:judge.jsonl")
+    assert (summary["personalization_gain"]["value"], summary["personalization_gain"]["n"]) == (1.0, 4)
+    assert (summary["not_recorded"], summary["coverage_of_probes"]) == (None, {"none": 0.0})
+
+
+# Which response stood first
+
+
+def test_first_is_the_text_of_a_response_before_it_is_a_place(prbench: Command, tmp_path: Path) -> None:
+    rows = [make_row(n, user_id=f"user-{n}", chosen="41", rejected="7", category="c") for n in range(2)]
+    lines(tmp_path / "pairs.jsonl", rows)
+    lines(
+        tmp_path / "judge.jsonl",
+        [{"id": row["id"], "first": first, "reply": "Result: A"} for row in rows for first in ("41", "7")],
+    )
+    summary = run(prbench, "replies:judge.jsonl")
+    assert (summary["coverage"]["value"], summary["accuracy"]["value"], summary["tie_rate"]["value"]) == (
+        1.0,
+        0.5,
+        1.0,
+    )
+    # The same file of two responses one of which reads like the place of the other
+    rows = [make_row(n, user_id=f"user-{n}", chosen="1", rejected="0", category="c") for n in range(2)]
+    lines(tmp_path / "pairs.jsonl", rows)
+    lines(tmp_path / "judge.jsonl", [{"id": row["id"], "first": "1", "reply": "Result: A"} for row in rows])
+    ended = prbench("eval", "--model", "replies:judge.jsonl", "--data", "pairs.jsonl")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "judge.jsonl:1: first: '1' is the text of the chosen response" in ended.err
+    assert "Say in `order` which one stood first." in ended.err
+    lines(
+        tmp_path / "judge.jsonl",
+        [{"id": row["id"], "order": "chosen_first", "first": "1", "reply": "Result: A"} for row in rows],
+    )
+    assert run(prbench, "replies:judge.jsonl")["accuracy"]["value"] == 1.0
+    judged_rows = [{**judged(0, "A>B", ["A>B", "B>A"]), "response_A": "1", "response_B": "0"}]
+    data = ("pair_id", "question", "response_A", "response_B", "label", "source", "original_id", "response_model")
+    lines(tmp_path / "pairs.jsonl", [{name: row[name] for name in data} for row in judged_rows])
+    lines(tmp_path / "judge.jsonl", judged_rows)  # its columns are texts, never places
+    assert run(prbench, "replies:judge.jsonl")["accuracy"]["value"] == 1.0
+
+
+def test_replies_that_contradict_each_other_in_different_forms_are_refused(
+    prbench: Command, tmp_path: Path, pairs: Any
+) -> None:
+    row = {"id": pairs[0]["id"]}
+    by_order = {**row, "order": "chosen_first", "reply": "Result: B"}
+    lines(tmp_path / "judge.jsonl", [by_order, {**row, "first": "good 0", "reply": "Result: A"}])
+    ended = prbench("eval", "--model", "replies:judge.jsonl", "--data", "pairs.jsonl")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert (
+        f"judge.jsonl: line 1 and line 2 give different replies for the same response to item {row['id']!r}"
+        in ended.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "row", "line"),
+    [
+        (
+            "replies",
+            {"response_A": "a", "response_B": "b", "judgments": ["A", "B"]},
+            "judgments: holds 'A', not an object",
+        ),
+        ("replies", {"orders": None}, "orders: is None, not a list of objects"),
+        ("replies", {"orders": [1]}, "orders: is [1], not a list of objects"),
+        ("replies", {"orders": [{"order": "sideways", "pick": "first"}]}, "order: is 'sideways'"),
+        ("replies", {"orders": [{"order": ["x"], "pick": "first"}]}, "order: is ['x']"),
+        ("replies", {"order": "chosen_first", "decision": ["A"]}, "decision: is ['A']"),
+        ("replies", {"order": ["x"], "reply": "Result: A"}, "order: is ['x']"),
+        ("replies", {"order": 41, "reply": "Result: A"}, "order: is 41"),
+        ("replies", {"order": "chosen_first", "reply": "A", "probe": ["own"]}, "probe: is ['own']"),
+        ("scores", {"index": ["x"], "score": 1}, "index: is ['x']"),
+        ("scores", {"subset": "s", "num_correct": "x", "scores": [1, 2]}, "num_correct: is 'x', with 2 scores"),
+        ("scores", {"subset": "s", "num_correct": 5, "scores": [1, 2]}, "num_correct: is 5, with 2 scores"),
+        (
+            "scores",
+            {"response": "a", "score": 1, "own": 1, "none": 1, "swap": 1},
+            "score: stands beside own, none, swap",
+        ),
+        ("scores", {"response": "a", "probe": "none", "own": 1, "none": 1}, "probe: stands beside own, none"),
+    ],
+)
+def test_record_of_another_type_or_said_twice_is_named_in_one_line(
+    model: str, row: dict[str, Any], line: str, prbench: Command, tmp_path: Path, pairs: Any
+) -> None:
+    lines(tmp_path / "said.jsonl", [{"id": pairs[0]["id"], **row}])
+    ended = prbench("eval", "--model", f"{model}:said.jsonl", "--data", "pairs.jsonl")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert f"said.jsonl:1: {line}" in ended.err
+
+
+def test_accuracy_of_one_order_with_the_chosen_response_always_in_one_place_is_no_evidence(
+    prbench: Command, tmp_path: Path, pairs: Any
+) -> None:
+    note = "the accuracy cannot be told from position bias"
+    for place, pick in (("first", "A"), ("second", "B")):
+        order = {"first": "chosen_first", "second": "rejected_first"}[place]
+        rows = [{"id": row["id"], "order": order, "reply": f"Result: {pick}"} for row in pairs]
+        lines(tmp_path / "judge.jsonl", rows)
+        ended = prbench("eval", "--model", "replies:judge.jsonl", "--data", "pairs.jsonl", "--out", f"runs-{place}")
+        assert f"the chosen response stood {place}, in one order alone, so {note}" in " ".join(ended.out.split())
+        assert note in " ".join(prbench("report", f"runs-{place}").out.split())
+        (summary,) = prbench("report", f"runs-{place}", "--json").json
+        assert summary["order"]["chosen_stood"] == place
+    rows[0]["order"] = "chosen_first"  # one pair the other way around tells
+    lines(tmp_path / "judge.jsonl", rows)
+    ended = prbench("eval", "--model", "replies:judge.jsonl", "--data", "pairs.jsonl", "--out", "runs-mixed")
+    assert note not in " ".join(ended.out.split())
+
+
+def test_format_with_options_is_named_with_its_question_mark_encoded(
+    prbench: Command, tmp_path: Path, pairs: Any
+) -> None:
+    rows = [
+        {"id": row["id"], "order": order, "reply": json.dumps({"best": pick})}
+        for row in pairs
+        for order, pick in (("chosen_first", "A"), ("rejected_first", "B"))
+    ]
+    lines(tmp_path / "judge.jsonl", rows)
+    assert run(prbench, "replies:judge.jsonl?format=json%3Ffield=best")["accuracy"]["value"] == 1.0

@@ -1,7 +1,7 @@
 """`prbench bon`: sample answers, let every reward model pick, and see what the user gets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +47,7 @@ class SamplingOptions:
 
 
 def bon(
+    ctx: typer.Context,
     sampling: SamplingOptions,
     data: options.SourceOptions,
     context: options.ContextOptions,
@@ -82,7 +83,7 @@ def bon(
     for name, count in (("--users", users), ("--limit", limit)):
         if count == 1:
             raise UsageError(f"{name} 1: an interval needs more than one. Give 2 or more.")
-    recorded = None if pool is None else _read_pool(pool, sampling, data)
+    recorded = None if pool is None else _read_pool(pool, ctx)
     settings = BonSettings(
         n=sampling.n if recorded is None else recorded.n,
         users=users,
@@ -135,10 +136,10 @@ def _load_policy(sampling: SamplingOptions, settings: ModelSettings) -> Policy:
     )
 
 
-def _read_pool(pool: Path, sampling: SamplingOptions, data: options.SourceOptions) -> PoolFile:
+def _read_pool(pool: Path, context: typer.Context) -> PoolFile:
     """Read the answers; options that say what to sample, and for which rows, mean nothing beside them."""
-    for given, what in ((sampling, "policy, --n and the like"), (data, "data")):
-        if given != type(given)():
+    for record, what in ((SamplingOptions, "policy, --n and the like"), (options.SourceOptions, "data")):
+        if options.typed(context, *(each.name for each in fields(record))):  # a default, too, where it was typed
             raise UsageError(f"--pool {pool}: holds the questions and their answers. Leave out --{what}.")
     return PoolFile.read(pool)
 

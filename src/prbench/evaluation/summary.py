@@ -33,6 +33,8 @@ KEYS = (
     "seed",
     "n_items",
     "coverage",
+    "coverage_of_probes",
+    "not_recorded",
     "accuracy",
     "accuracy_missing",
     "accuracy_readable",
@@ -102,6 +104,7 @@ def summarize(
     }
     if Probe.SWAP in probes and facts["context"] != "oracle":
         figures["unswapped"] = _unswapped(rows)
+    figures |= _of_other_probes(rows)
     pairs = [row for row in rows if isinstance(row, Row)]
     if pairs:
         figures |= _pair_figures(pairs, facts)
@@ -117,6 +120,23 @@ def _unswapped(rows: Sequence[Row | RatedRow]) -> dict[str, Json] | None:
     swapped = {row.id for row in rows if row.probe is Probe.SWAP}
     found = sorted({row.id for row in rows if row.probe is Probe.OWN} - swapped)
     return {"items": len(found), "ids": found[:NAMED]} if found else None
+
+
+def _of_other_probes(rows: Sequence[Row | RatedRow]) -> dict[str, Json]:
+    """Return how much could be read without the profile and with another user's, and what was not recorded there."""
+    coverage = {}
+    for probe in (Probe.NONE, Probe.SWAP):
+        if read := [_is_readable(row) for row in rows if row.probe is probe]:
+            coverage[probe.value] = sum(read) / len(read)
+    left_out = {
+        "gain": personal.count_left_out(rows, Probe.OWN, Probe.NONE),
+        "swap_gap": personal.count_left_out(rows, Probe.OWN, Probe.SWAP),
+    }
+    return {"coverage_of_probes": coverage or None, "not_recorded": left_out if any(left_out.values()) else None}
+
+
+def _is_readable(row: Row | RatedRow) -> bool:
+    return row.score is not None if isinstance(row, RatedRow) else row.verdict is not Verdict.UNREADABLE
 
 
 def summarize_groups(rows: Sequence[Row | RatedRow], fields: Sequence[str], seed: int) -> dict[str, Json]:

@@ -132,6 +132,7 @@ class OrderEffects:
     consistent_correct: Estimate | None
     flip_rate: Estimate | None
     position_bias: Estimate
+    chosen_stood: str | None = None  # `first` or `second`: in every pair, asked in one order alone
 
 
 def order_effects(rows: Sequence[Row]) -> OrderEffects | None:
@@ -163,9 +164,25 @@ def order_effects(rows: Sequence[Row]) -> OrderEffects | None:
         return None
     bias = ratio_estimates(leans, [1.0] * len(leans), leaning_users, span=(-1.0, 1.0))[0]
     if not users:
-        return OrderEffects(consistent=None, consistent_correct=None, flip_rate=None, position_bias=bias)
+        return OrderEffects(
+            consistent=None,
+            consistent_correct=None,
+            flip_rate=None,
+            position_bias=bias,
+            chosen_stood=_place_of_chosen(rows),
+        )
     consistent, correct, flips = ratio_estimates(tops, np.ones((len(users), 3)), users)
     return OrderEffects(consistent=consistent, consistent_correct=correct, flip_rate=flips, position_bias=bias)
+
+
+def _place_of_chosen(rows: Sequence[Row]) -> str | None:
+    """Return where the chosen response stood in all pairs that were read; `None` where it stood in both places.
+
+    A judge that always names that place is right each time, so the accuracy cannot be told from a position bias.
+    """
+    read = [row.orders for row in rows if row.orders and row.verdict is not Verdict.UNREADABLE]
+    found = {order["order"] for orders in read for order in orders}
+    return {"chosen_first": "first", "rejected_first": "second"}[found.pop()] if len(found) == 1 else None
 
 
 def named_response(order: Mapping[str, Json]) -> str:

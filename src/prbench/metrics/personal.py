@@ -10,17 +10,30 @@ import numpy as np
 from prbench.errors import UsageError
 from prbench.metrics.accuracy import accuracy
 from prbench.metrics.estimate import USERS, ClusteredRatios, Over, clustered_ratios, questions_of, ratio_estimates
-from prbench.schema import POINTS, Estimate, Probe, RatedRow, Row, Verdict
+from prbench.schema import POINTS, Estimate, Probe, Problem, RatedRow, Row, Verdict
 
 AnyRow = TypeVar("AnyRow", Row, RatedRow)
 DOSE_EDGES = (0, 1, 3, 5, 10, 25, 50, 100)
 MARGIN_TOLERANCE = 0.01  # of the spread of the margins: below that, a margin has not moved
 
 
-def pair_probes(rows: Sequence[Row], first: Probe, second: Probe) -> list[tuple[Row, Row]]:
-    """Return the rows of the items that have both probes, in the order of their ids."""
-    one, other = by_id(rows, first), by_id(rows, second)
+def pair_probes(rows: Sequence[AnyRow], first: Probe, second: Probe) -> list[tuple[AnyRow, AnyRow]]:
+    """Return the rows of the items that have both probes, in the order of their ids.
+
+    An item of which nothing was recorded under one of them is left out: nobody knows what the model would have said.
+    """
+    one, other = _recorded(rows, first), _recorded(rows, second)
     return [(one[item], other[item]) for item in sorted(one.keys() & other.keys())]
+
+
+def count_left_out(rows: Sequence[Row | RatedRow], first: Probe, second: Probe) -> int:
+    """Return how many of the items that have both probes `pair_probes` leaves out."""
+    one, other = ({row.id: row.problem for row in rows if row.probe is probe} for probe in (first, second))
+    return sum(Problem.NOT_RECORDED in (one[item], other[item]) for item in one.keys() & other.keys())
+
+
+def _recorded(rows: Sequence[AnyRow], probe: Probe) -> dict[str, AnyRow]:
+    return {item: row for item, row in by_id(rows, probe).items() if row.problem is not Problem.NOT_RECORDED}
 
 
 def by_id(rows: Sequence[AnyRow], probe: Probe) -> dict[str, AnyRow]:

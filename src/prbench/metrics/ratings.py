@@ -7,7 +7,7 @@ import numpy as np
 
 from prbench.errors import UsageError
 from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios, ratio_estimates, user_folds
-from prbench.metrics.personal import by_id
+from prbench.metrics.personal import pair_probes
 from prbench.schema import Estimate, Probe, RatedRow
 
 LEAST_ROWS = 3  # fewer ratings of one person have no rank order worth the name
@@ -167,11 +167,10 @@ def rated_contrast(rows: Sequence[RatedRow], other: Probe) -> RatedContrast | No
     That is the gain over no context, or what is lost with another user's. Each probe gets its own map from score to
     rating: a context that only shifts the scale has told nothing about the user.
     """
-    own, changed = by_id(rows, Probe.OWN), by_id(rows, other)
-    shared = sorted(own.keys() & changed.keys(), key=lambda item: (own[item].user_id, item))
+    shared = sorted(pair_probes(rows, Probe.OWN, other), key=lambda pair: (pair[0].user_id, pair[0].id))
     if not shared:
         return None
-    sides = [[side[item] for item in shared] for side in (own, changed)]
+    sides = [list(side) for side in zip(*shared, strict=True)]
     still = all(first.score == second.score is not None for first, second in zip(*sides, strict=True))
     users = [row.user_id for row in sides[0]]
     aligned = [alignments(side) for side in sides]

@@ -355,6 +355,15 @@ def official_table(board: Board) -> OfficialTable | None:
     )
 
 
+def _lower_coverage(summary: Summary) -> list[str]:
+    """Return the coverage without a profile and with another user's, where less could be read than with the own."""
+    words = {"none": "without a profile", "swap": "with another user's"}
+    found = summary["coverage_of_probes"] or {}
+    if all(share >= summary["coverage"]["value"] for share in found.values()):
+        return []
+    return [f"coverage {', '.join(f'{words[probe]} {100 * share:.1f}' for probe, share in found.items())}"]
+
+
 def _left_out(incomplete: int) -> str:
     return f" Prompts left out, as some of their pairs are missing: {incomplete}." if incomplete else ""
 
@@ -456,6 +465,15 @@ def notes_of(summary: Summary, command: str = "") -> list[str]:
         until = "" if missing else ", and count as wrong until then"
         failed = counted(summary["to_ask_again"], "item")
         notes.append(f"{failed} failed on the way, to be asked again{until}{how}")
+    if left_out := summary["not_recorded"]:
+        counts = f"{left_out['gain']} of {summary['n_items']} items are left out of the gain"
+        counts += f" and {left_out['swap_gap']} of the swap gap"
+        notes.append(f"{counts}: what the model says of them was not recorded under both profiles")
+    if (order := summary["order"]) and order["chosen_stood"]:
+        notes.append(
+            f"in every pair that was read the chosen response stood {order['chosen_stood']}, in one order alone, so "
+            "the accuracy cannot be told from position bias. Record both orders"
+        )
     if unswapped := summary["unswapped"]:
         count, named = unswapped["items"], ", ".join(map(visible, unswapped["ids"]))
         more = ", …" if count > len(unswapped["ids"]) else ""
@@ -522,7 +540,7 @@ def print_summary(
         console.print(f"  {GROUP_NOTE}", style="dim", soft_wrap=True)
     if population := population_sentence(summary):
         console.print(f"  {population}", style="dim", soft_wrap=True)
-    for note in notes_of(summary, command):
+    for note in (*_lower_coverage(summary), *notes_of(summary, command)):
         console.print(f"  {note}", style="yellow", soft_wrap=True)
     if official := summary["official"]:
         console.print(f"  as {official['set']} counts ({official['source']}):{_left_out(official['incomplete'])}")

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from prbench.errors import DataError, UsageError
 from prbench.prompts.formats import OWN, open_format
 from prbench.reward_models.base import LoadedModel, ModelSettings, Recorded, as_loaded
-from prbench.reward_models.recorded_files import ReplyRecord, ScoreRecord, read_replies, read_scores
+from prbench.reward_models.recorded_files import ReplyRecord, ScoreRecord, place_named, read_replies, read_scores
 from prbench.schema import Comparison, Json, PairInput, Pick, Probe, Problem, RewardInput, Score
 from prbench.specs import Spec, known_names, option
 
@@ -78,12 +78,7 @@ class _Index(Generic[AnyRecord]):
         first = self.records.setdefault((record.id, record.probe), {}).setdefault(key, record)
         said_first = first.value if isinstance(first, ScoreRecord) else (first.text, first.decision)
         if said_first != said:
-            what = "scores" if isinstance(record, ScoreRecord) else "replies"
-            where = f"line {first.line} and line {record.line}"
-            raise DataError(
-                f"{self.path}: {where} give different {what} for the same response to item {record.id!r} "
-                f"({record.probe.value}). Keep one of them."
-            )
+            raise _contradiction(self.path, first, record)
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -94,6 +89,14 @@ class _Index(Generic[AnyRecord]):
         if knows_nobody and (found := self.records.get((item, Probe.NONE))):
             return found
         return self.records.get((item, probe), {})
+
+
+def _contradiction(path: Path, one: AnyRecord, other: AnyRecord) -> DataError:
+    what = "scores for the same response" if isinstance(one, ScoreRecord) else "replies for the same response"
+    return DataError(
+        f"{path}: line {one.line} and line {other.line} give different {what} to item {one.id!r} "
+        f"({one.probe.value}). Keep one of them."
+    )
 
 
 def _file(spec: Spec) -> Path:
@@ -186,13 +189,28 @@ class RecordedReplies:
         self, item: str, probe: Probe, responses: Sequence[str], *, knows_nobody: bool
     ) -> dict[bool, Comparison]:
         """Return what was said in each order that was recorded: by whether the first response stood first."""
-        found: dict[bool, Comparison] = {}
-        for first, record in self._index.of(item, probe, knows_nobody=knows_nobody).items():
-            if first in (0, 1):
-                found[first == 0] = self._read(record)
-            elif first in responses:
-                found[first == responses[0]] = self._read(record)
-        return found
+        found: dict[bool, ReplyRecord] = {}
+        for record in self._index.of(item, probe, knows_nobody=knows_nobody).values():
+            place = self._place_of_first(record, responses)
+            if place is None:
+                continue
+            known = found.setdefault(place == 0, record)
+            if (known.text, known.decision) != (record.text, record.decision):
+                raise _contradiction(self._index.path, known, record)
+        return {order: self._read(record) for order, record in found.items()}
+
+    def _place_of_first(self, record: ReplyRecord, responses: Sequence[str]) -> int | None:
+        """Return which response stood first, by its text or its place; `None` where it is another text."""
+        if isinstance(record.first, int):
+            return record.first
+        by_text = responses.index(record.first) if record.first in responses else None
+        by_place = place_named(record.first) if record.may_be_place else None
+        if by_text is None or by_place is None or by_text == by_place:
+            return by_place if by_text is None else by_text
+        raise DataError(
+            f"{self._index.path}:{record.line}: first: {record.first!r} is the text of {_SIDES[by_text]} to item "
+            f"{record.id!r}, and the place of {_SIDES[by_place]}. Say in `order` which one stood first."
+        )
 
     def _read(self, record: ReplyRecord) -> Comparison:
         if record.problem:

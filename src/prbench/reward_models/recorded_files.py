@@ -26,7 +26,8 @@ _PAIRS = (
     ("chosen_score", "rejected_score"),
     ("chosen", "rejected"),
 )
-_ORDERS: Mapping[Json, int] = {"chosen_first": 0, "rejected_first": 1, "chosen": 0, "rejected": 1}
+_ORDER_REMEDY = "Say chosen_first or rejected_first"
+_ORDERS: Mapping[str, int] = {"chosen_first": 0, "rejected_first": 1, "chosen": 0, "rejected": 1}
 _DECISIONS: Mapping[str, Pick] = {
     "A>>B": Pick.FIRST,
     "A>B": Pick.FIRST,
@@ -72,7 +73,8 @@ class ReplyRecord:
 
     id: str
     probe: Probe
-    first: Json  # which response stood first: 0 (chosen), 1 (rejected), or its text
+    first: int | str  # which response stood first: 0 (chosen), 1 (rejected), or what `may_be_place` says of a text
+    may_be_place: bool = False  # the text may as well be a place, e.g. "1"; the responses tell
     text: str | None
     decision: Pick | None  # as it was recorded beside the reply
     problem: str  # why there is nothing to read
@@ -135,6 +137,12 @@ def _scores_of_list(row: Mapping[str, Json], place: Place) -> Iterator[ScoreReco
             for index, value in enumerate(values):
                 yield ScoreRecord(id=item, index=index, value=value, **common)
             continue
+        right = int(right) if isinstance(right, float) and right.is_integer() else right
+        if isinstance(right, bool) or not str(right).isdecimal() or not 0 < int(right) < len(values):
+            fact = f"is {quoted(right)}, with {len(values)} scores"
+            raise row_error(
+                place.where, "num_correct", fact, "Give a whole number above 0 and below that of the scores"
+            )
         group = _within(item, row.get("subset"))
         for i, good in enumerate(values[: int(right)]):
             for j, bad in enumerate(values[int(right) :]):
@@ -149,11 +157,16 @@ def _score_of_response(row: Mapping[str, Json], place: Place) -> Iterator[ScoreR
     common: dict[str, Json] = {"id": _item(row, place), "text": text, "line": place.line, "model": _model(row)}
     if index is None and text is None:
         index = 0  # the only response of a rated row
-    if "score" in row:
+    named = [name for name in _BY_PROBE if name in row]
+    beside = next((name for name in ("score", "probe") if row.get(name) not in (None, "")), None)
+    filled = [name for name in named if row[name] not in (None, "")]
+    if named and beside is not None and (filled or "score" not in row):
+        fact = f"stands beside {', '.join(named)}, which say the same in another way"
+        raise row_error(place.where, beside, fact, f"Keep {beside}, or the columns of the probes")
+    if "score" in row and not filled:
         score = _number(row["score"], "score", place)
         yield ScoreRecord(probe=_probe(row, place), index=index, value=score, **common)
         return
-    named = [name for name in _BY_PROBE if name in row]
     if not named:
         fact = f"is missing (columns: {', '.join(row)[:200]})"
         remedy = "Give id, response or index, and score; docs/reference/recorded.md has all layouts"
@@ -176,36 +189,43 @@ def read_replies(path: Path) -> Iterator[ReplyRecord]:
 
 def _of_judgebench(row: Mapping[str, Json], place: Place) -> Iterator[ReplyRecord]:
     """JudgeBench's output: its own row, with what was said of A and B, and then of B and A."""
-    sides = [row.get("response_A"), row.get("response_B")]
-    if not all(isinstance(side, str) for side in sides):
+    texts = [side for side in (row.get("response_A"), row.get("response_B")) if isinstance(side, str)]
+    if len(texts) < 2:
         raise row_error(place.where, "judgments", "stands without response_A and response_B", "Keep the whole row")
-    if not isinstance(row["judgments"], list) or len(row["judgments"]) > len(sides):
+    if not isinstance(row["judgments"], list) or len(row["judgments"]) > len(texts):
         raise row_error(place.where, "judgments", "is no list of one or two judgments", "Correct the row")
-    for first, said in zip(sides, row["judgments"], strict=False):
-        judgment = (said or {}).get("judgment") or {}
-        model = str(judgment.get("judge_model") or "") if isinstance(judgment, Mapping) else ""
+    for first, said in zip(texts, row["judgments"], strict=False):
+        if said is not None and not isinstance(said, Mapping):
+            raise row_error(place.where, "judgments", f"holds {quoted(said)}, not an object", "Correct the row")
+        judged: Mapping[str, Json] = said or {}
+        judgment = judged.get("judgment") or {}
+        if not isinstance(judgment, Mapping):
+            raise row_error(place.where, "judgment", f"is {quoted(judgment)}, not an object", "Correct the row")
         yield ReplyRecord(
             id=_item(row, place),
             probe=_probe(row, place),
             first=first,
-            text=judgment.get("response") if isinstance(judgment, Mapping) else None,
-            decision=_decision((said or {}).get("decision"), place) if said else None,
+            text=_text(judgment.get("response"), "response", place),
+            decision=_decision(judged.get("decision"), place) if said else None,
             problem="" if said else "the request failed when it was recorded",
             line=place.line,
-            model=model,
+            model=str(judgment.get("judge_model") or ""),
         )
 
 
 def _of_our_run(row: Mapping[str, Json], place: Place) -> Iterator[ReplyRecord]:
     """A row of `items.jsonl`: both orders, with the raw replies."""
-    for said in row["orders"]:
+    said_of = row["orders"]
+    if not isinstance(said_of, list) or not all(isinstance(said, Mapping) for said in said_of):
+        raise row_error(place.where, "orders", f"is {quoted(said_of)}, not a list of objects", "Correct the row")
+    for said in said_of:
         reason = said.get("reason") or ""
         lost = reason if reason not in ("", "no_verdict") else ""
         yield ReplyRecord(
             id=_item(row, place),
             probe=_probe(row, place),
-            first=_ORDERS.get(said.get("order")),
-            text=said.get("raw"),
+            first=_place_of_first(said.get("order"), place, _ORDER_REMEDY),
+            text=_text(said.get("raw"), "raw", place),
             decision=_decision(said.get("pick"), place),
             problem=f"the reply was lost when it was recorded ({lost})" if lost else "",
             line=place.line,
@@ -214,22 +234,18 @@ def _of_our_run(row: Mapping[str, Json], place: Place) -> Iterator[ReplyRecord]:
 
 def _one_reply(row: Mapping[str, Json], place: Place) -> ReplyRecord:
     """One reply a row: `order` or `first` says which response stood first."""
-    first = row.get("order", row.get("first"))
-    known: Json = _ORDERS.get(first, first)
-    if isinstance(known, str) and known.isdecimal():
-        known = int(known)
-    if isinstance(known, bool) or not (known in (0, 1) or (isinstance(known, str) and known)):
-        fact = f"is {quoted(first)}" if first is not None else "is missing"
-        remedy = "Say chosen_first or rejected_first, or in `first` the text of the response that stood first"
-        raise row_error(place.where, "order", fact, remedy)
-    text = row.get("reply", row.get("raw"))
-    if text is not None and not isinstance(text, str):
-        raise row_error(place.where, "reply", f"is {quoted(text)}, not a text", "Correct the row")
+    order, first = row.get("order"), row.get("first")
+    said = first if order in (None, "") else order
+    text_of_first = first if order in (None, "") and isinstance(first, str) and first else None
+    remedy = f"{_ORDER_REMEDY}, or in `first` the text of the response that stood first"
+    known = _place_of_first(said, place, remedy) if text_of_first is None else text_of_first
+    text = _text(row.get("reply", row.get("raw")), "reply", place)
     decision = _decision(row["decision"], place) if row.get("decision") is not None else None
     return ReplyRecord(
         id=_item(row, place),
         probe=_probe(row, place),
         first=known,
+        may_be_place=text_of_first is not None,
         text=text,
         decision=decision,
         problem="" if text is not None or decision is not None else f"line {place.line} holds no reply",
@@ -238,11 +254,32 @@ def _one_reply(row: Mapping[str, Json], place: Place) -> ReplyRecord:
     )
 
 
+def _place_of_first(said: Json, place: Place, remedy: str) -> int:
+    """Which response stood first: 0 (chosen) or 1."""
+    known = place_named(said)
+    if known is not None:
+        return known
+    raise row_error(place.where, "order", "is missing" if said is None else f"is {quoted(said)}", remedy)
+
+
+def place_named(said: Json) -> int | None:
+    """Return the place that a value names: 0 is chosen, 1 is rejected; `None` where it names none."""
+    if isinstance(said, str):
+        return _ORDERS.get(said, int(said) if said in ("0", "1") else None)
+    return said if isinstance(said, int) and not isinstance(said, bool) and said in (0, 1) else None
+
+
+def _text(said: Json, field: str, place: Place) -> str | None:
+    if said is not None and not isinstance(said, str):
+        raise row_error(place.where, field, f"is {quoted(said)}, not a text", "Correct the row")
+    return said
+
+
 def _decision(said: Json, place: Place) -> Pick:
     """What the recording program read off the reply; null stands for a reply without a verdict."""
     if said is None:
         return Pick.UNREADABLE
-    if said not in _DECISIONS:
+    if not isinstance(said, str) or said not in _DECISIONS:
         known = ", ".join(_DECISIONS)
         raise row_error(place.where, "decision", f"is {quoted(said)}", f"Use one of: {known}; or null for none")
     return _DECISIONS[said]
@@ -301,7 +338,7 @@ def _probe(row: Mapping[str, Json], place: Place) -> Probe:
     said = row.get("probe")
     if said in (None, ""):
         return Probe.OWN
-    if said not in _BY_PROBE:
+    if not isinstance(said, str) or said not in _BY_PROBE:
         raise row_error(place.where, "probe", f"is {quoted(said)}", f"Use one of: {', '.join(_BY_PROBE)}")
     return Probe(said)
 

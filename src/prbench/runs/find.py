@@ -27,7 +27,7 @@ from prbench.runs.files import (
 )
 from prbench.runs.manifest import read_manifest, read_summary, require_facts
 from prbench.runs.rows import read_rows
-from prbench.schema import POINTS, Json, Probe, RatedRow, Row
+from prbench.schema import POINTS, Json, Probe, Problem, RatedRow, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +195,9 @@ def _points_of(rows: Sequence[Row], figure: str) -> list[ItemValue]:
         own = [row for row in own if row.groups.get("majority") is (figure == "majority_accuracy")]
     elif figure not in ("accuracy", "swap.gap"):
         return []
+    if figure == "swap.gap":  # of which nothing was recorded, nobody knows what the model would have said
+        rows = [row for row in rows if row.problem is not Problem.NOT_RECORDED]
+        own = [row for row in rows if row.probe is Probe.OWN]
     points = [ItemValue(row.id, row.user_id, POINTS[row.verdict]) for row in own]
     if figure != "swap.gap":
         return points
