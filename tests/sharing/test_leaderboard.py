@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import make_row
 from tests.sharing.conftest import MODELS, read_rows, write_rows
 
-from prbench.evaluation.summary import summarize
+from prbench import evaluate
+from prbench.evaluation.summary import probes_of, summarize
 from prbench.runs import run_id
 from prbench.runs.rows import read_rows as rows_of
 
@@ -31,8 +33,9 @@ def change_rows(run: Path, change: Callable[[Rows], Rows | None]) -> None:
 
 def with_summary_of_its_rows(run: Path) -> None:
     """Let the summary follow from the rows again, as a forger would who knows the program."""
-    facts = json.loads((run / "manifest.json").read_text())["facts"]
-    (run / "summary.json").write_text(json.dumps(summarize(rows_of(run), facts)))
+    manifest = json.loads((run / "manifest.json").read_text())
+    summary = summarize(rows_of(run), manifest["facts"], probes_of(manifest))
+    (run / "summary.json").write_text(json.dumps(summary))
 
 
 def put(*keys: str, value: Any) -> Callable[[Any], None]:
@@ -228,10 +231,16 @@ def another_dataset(run: Path) -> None:
     forge_whole(run, change)
 
 
+def drop_all_swaps(run: Path) -> None:
+    change_rows(run, lambda rows: [row for row in rows if row["probe"] != "swap"])
+    with_summary_of_its_rows(run)
+
+
 AGAINST_THE_DATA: dict[str, tuple[Callable[[Path], None], str]] = {
     "dropped rows": (drop_lost_items_and_say_so, "an item of the dataset was left out: item-"),
     "unknown items": (rename_items, r"is of no item of the dataset: other-item-000 \(none\)"),
     "users": (move_users, "says another user, category, question or group than the dataset: item-"),
+    "dropped swaps": (drop_all_swaps, "has no row of the probe 'swap': item-"),
     "another dataset": (another_dataset, "is of the dataset 000000000000, and --data is"),
 }
 
@@ -341,3 +350,238 @@ def test_a_folder_without_a_submission_is_one_line(prbench: Callable[..., Any], 
     ended = prbench("leaderboard", "check", "empty")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "holds no submission" in ended.err
+
+
+def same_posts(number: int, **changes: Any) -> dict[str, Any]:
+    return make_row(number, profile=[{"id": "p", "text": "Everybody wrote this."}], **changes)
+
+
+TRUE_RUNS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "users with the same posts": ([same_posts(number, user_id=f"user-{number}") for number in range(6)], "profile"),
+    "users without posts": ([make_row(n, user_id=f"user-{n}", profile=[]) for n in range(6)], "profile"),
+    "a user who is alone": (
+        [make_row(number, category="rest" if number else "alone") for number in range(6)],
+        "profile",
+    ),
+    "nobody is shown": ([same_posts(number, user_id=f"user-{number}") for number in range(6)], "none"),
+    "one user": ([make_row(number, user_id="user-0") for number in range(4)], "profile"),
+}
+
+
+@pytest.mark.parametrize("name", TRUE_RUNS)
+def test_a_run_in_which_not_everybody_can_be_swapped_holds(
+    prbench: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    rows, context = TRUE_RUNS[name]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluate(tmp_path / "pairs.jsonl", SCORED, context, out=tmp_path / "runs")
+    for more in ((), ("--data", "pairs.jsonl")):
+        ended = prbench("leaderboard", "build", "runs", "--out", "site", "--json", *more)
+        assert (ended.code, len(ended.json["accepted"])) == (0, 1), ended.out + ended.err
+        (run,) = Path("runs").glob("*/summary.json")
+        assert ended.json["accepted"][0]["summary"]["unswapped"] == json.loads(run.read_text())["unswapped"]
+
+
+def test_replies_that_were_recorded_in_one_order_hold(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [make_row(number) for number in range(6)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = [
+        {"id": row["id"], "probe": probe, "first": "chosen", "reply": f"Result: {'AB'[number % 2]}"}
+        for number, row in enumerate(rows)
+        for probe in ("own", "none", "swap")
+    ]
+    (tmp_path / "said.jsonl").write_text("".join(json.dumps(row) + "\n" for row in said))
+    assert prbench("eval", "--model", "replies:said.jsonl", "--data", "pairs.jsonl", "--out", "runs").code == 0
+    (run,) = (path.parent for path in Path("runs").glob("*/summary.json"))
+    assert {len(row["orders"]) for row in read_rows(run)} == {1}
+    assert prbench("leaderboard", "check", "runs", "--data", "pairs.jsonl").code == 0
+    of_orders(lambda row: row["orders"].append({**row["orders"][0], "order": "rejected_first"}))(run)
+    ended = prbench("leaderboard", "check", "runs")
+    assert (ended.code, "was not asked in the orders that the settings say (one)" in ended.out) == (1, True)
+
+
+def without_picks(rows: Rows) -> None:
+    for row in rows:
+        del row["orders"]
+        row.update(score_chosen=1.0, score_rejected=0.0, verdict="chosen")
+
+
+@pytest.mark.parametrize("where", [slice(None), slice(1)])
+def test_a_judge_cannot_hide_its_picks(
+    prbench: Callable[..., Any], run_of: Callable[[str], Path], where: slice
+) -> None:
+    run = run_of(JUDGED)
+    change_rows(run, lambda rows: without_picks(rows[where]))
+    with_summary_of_its_rows(run)
+    ended = prbench("leaderboard", "check", str(run))
+    assert (ended.code, "has a verdict and no picks, and its model compares: item-" in ended.out) == (1, True)
+
+
+def test_a_judge_cannot_call_itself_another_kind(prbench: Callable[..., Any], run_of: Callable[[str], Path]) -> None:
+    run = run_of(JUDGED)
+    change_rows(run, without_picks)
+
+    def change(manifest: Any) -> None:
+        manifest["config"]["model_kind"] = manifest["facts"]["kind"] = "custom"
+
+    forge_whole(run, change)
+    ended = prbench("leaderboard", "check", str(run))
+    assert (ended.code, "has a verdict and no picks, and its model compares" in ended.out) == (1, True)
+
+
+class Half:
+    """A judge of somebody's own, whose picks are no less needed."""
+
+    name = "half"
+
+    def prefer(self, pairs: Any) -> list[str]:
+        return ["first"] * len(pairs)
+
+
+def test_one_order_of_a_judge_that_is_asked_is_that_of_the_coin(prbench: Callable[..., Any], made: Path) -> None:
+    evaluate(made / "pairs.jsonl", Half(), out="runs", orders="one")
+    (run,) = (path.parent for path in Path("runs").glob("*/summary.json"))
+    assert prbench("leaderboard", "check", "runs").code == 0
+    turned = {"chosen_first": "rejected_first", "rejected_first": "chosen_first"}
+    of_orders(lambda row: row["orders"][0].update(order=turned[row["orders"][0]["order"]]))(run)
+    ended = prbench("leaderboard", "check", "runs")
+    assert (ended.code, "was not asked in the orders that the settings say (one)" in ended.out) == (1, True)
+
+
+def make_up_scores(run: Path) -> None:
+    def win(rows: Rows) -> None:
+        for row in rows:
+            if row["probe"] == "own":
+                row.update(score_chosen=1.0, score_rejected=0.0, verdict="chosen")
+
+    change_rows(run, win)
+    with_summary_of_its_rows(run)
+
+
+def test_made_up_scores_do_not_displace_the_run_whose_id_they_bear(
+    prbench: Callable[..., Any], run_of: Callable[[str], Path]
+) -> None:
+    true, other = run_of(SCORED), run_of("control:longest")
+    forged = shutil.copytree(true, true.parent / "0-first")
+    again = shutil.copytree(true, true.parent / "zz-again")
+    make_up_scores(forged)
+    assert prbench("leaderboard", "check", str(forged)).code == 0, "a forgery that is consistent in itself"
+    ended = prbench("leaderboard", "check", str(true.parent), "--json")
+    assert {Path(each["folder"]).name for each in ended.json["accepted"]} == {other.name}
+    assert {Path(each["folder"]).name for each in ended.json["refused"]} == {forged.name, true.name, again.name}
+    for each in ended.json["refused"]:
+        (line,) = each["faults"]
+        assert all(str(run) in line for run in (forged, true, again))
+        assert "with different rows" in line
+    shutil.rmtree(forged)
+    change_rows(again, lambda rows: [row.update(score_chosen=row["score_chosen"] + 1e-9) for row in rows] and None)
+    ended = prbench("leaderboard", "check", str(true.parent), "--json")
+    assert {Path(each["folder"]).name for each in ended.json["accepted"]} == {other.name, true.name}
+
+
+def test_pages_call_the_data_what_the_dataset_is_called(
+    prbench: Callable[..., Any], run_of: Callable[[str], Path], made: Path
+) -> None:
+    run, data = run_of(SCORED), str(made / "pairs.jsonl")
+    manifest_with("facts", "data", "name", value="org/hardest")(run)
+    manifest_with("data", "source", value="org/hardest")(run)
+    manifest_with("data", "split", value="secret")(run)
+    with_summary_of_its_rows(run)
+    ended = prbench("leaderboard", "build", str(run), "--out", "site")
+    assert ended.code == 0
+    assert "The name of the data is what the submitter says." in Path("site/index.html").read_text()
+    ended = prbench("leaderboard", "build", str(run), "--data", data, "--out", "site", "--json")
+    assert ended.code == 0
+    (accepted,) = ended.json["accepted"]
+    assert accepted["summary"]["data"]["name"] == data
+    assert any('name of the data, "org/hardest", is not shown' in line for line in accepted["missing"])
+    assert any('split of the data, "secret", is not shown' in line for line in accepted["missing"])
+    (listed,) = json.loads(Path("site/leaderboard.json").read_text())["runs"]
+    assert listed["data"]["name"] == data
+    assert "org/hardest" not in Path("site/index.html").read_text()
+    manifest_with("facts", "data", "users", value=5)(run)
+    with_summary_of_its_rows(run)
+    assert prbench("leaderboard", "check", str(run), "--data", data).code == 1
+
+
+def in_items(old: str, new: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        text = (run / "items.jsonl").read_text()
+        (run / "items.jsonl").write_text(re.sub(old, lambda _: new, text, count=1))
+
+    return change
+
+
+def deep_summary(run: Path) -> None:
+    change_json(run / "summary.json", put("accuracy", value=None))
+    text = (run / "summary.json").read_text()
+    (run / "summary.json").write_text(text.replace('"accuracy": null', f'"accuracy": {"[" * 700 + "]" * 700}'))
+
+
+def surrogate_category(run: Path) -> None:
+    def change(rows: Rows) -> None:
+        for row in rows:
+            row["category"] = "\ud800"
+
+    change_rows(run, change)
+
+
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "rows nested too deep": (
+        lambda run: (run / "items.jsonl").write_text("[" * 200_000 + "\n") and None,
+        "not a row of ours",
+    ),
+    "summary nested deep": (deep_summary, "accuracy"),
+    "manifest nested too deep": (
+        lambda run: (run / "manifest.json").write_text("[" * 200_000) and None,
+        "not valid JSON",
+    ),
+    "huge score": (in_items(r'"score_chosen": [-\d.e]+', f'"score_chosen": 1{"0" * 400}'), "not a row of ours"),
+    "huge count": (in_items(r'"posts_used": \d+', f'"posts_used": 1{"0" * 400}'), "not a row of ours"),
+    "huge number in the manifest": (manifest_with("facts", "max_failed", value=10**400), "not valid JSON"),
+    "infinity in the manifest": (
+        lambda run: (
+            (run / "manifest.json").write_text(
+                (run / "manifest.json").read_text().replace('"bad_rows": 0', '"bad_rows": 1e999')
+            )
+            and None
+        ),
+        "not valid JSON",
+    ),
+    "half a surrogate pair in the command": (manifest_with("command", value="\ud800"), "not valid JSON"),
+    "half a surrogate pair in the config": (manifest_with("config", "model", value="\ud800"), "not valid JSON"),
+    "half a surrogate pair in a category": (surrogate_category, "not a row of ours"),
+    "settings of another type": (manifest_with("config", "settings", value=[]), "its config is not the one"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_submission_is_one_line_and_the_others_go_on(
+    prbench: Callable[..., Any], run_of: Callable[[str], Path], name: str
+) -> None:
+    breaks, fact = BROKEN[name]
+    broken, true = run_of(SCORED), run_of("control:longest")
+    breaks(broken)
+    ended = prbench("leaderboard", "check", str(true.parent), "--json")
+    assert ended.code == 1, ended.err
+    (refused,), (accepted,) = ended.json["refused"], ended.json["accepted"]
+    assert (refused["folder"], accepted["folder"]) == (f"{broken}", f"{true}")
+    (line,) = refused["faults"]
+    assert fact in line
+    assert len(line) < 400
+    assert prbench("leaderboard", "check", str(true.parent)).code == 1
+    assert prbench("leaderboard", "build", str(true.parent), "--out", "site").code == 0
+    assert broken.name in Path("site/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "change", [put("run_id", value="0" * 12), put("facts", "resample", value=3), put("facts", value=None)]
+)
+def test_a_refusal_names_no_option_that_a_leaderboard_lacks(
+    prbench: Callable[..., Any], run_of: Callable[[str], Path], change: Callable[[Any], None]
+) -> None:
+    run = run_of(SCORED)
+    change_json(run / "manifest.json", change)
+    ended = prbench("leaderboard", "check", str(run))
+    assert (ended.code, "--fresh" in ended.out) == (1, False)
+    assert "Submit the folder as `prbench eval` wrote it." in ended.out

@@ -35,14 +35,20 @@ class AgainstData:
     @contextmanager
     def open(self) -> Iterator[ExampleStore | None]:
         """Open the rows; nothing where no dataset was named."""
-        if self.data is None:
+        if self.which is None:
             yield None
             return
-        which = DataSettings(
+        with options.open_rows(self.which) as store:
+            yield store
+
+    @property
+    def which(self) -> DataSettings | None:
+        """Which rows these are, by the names that pages call them."""
+        if self.data is None:
+            return None
+        return DataSettings(
             source=self.data, subset=self.subset, split=self.split, revision=self.revision, limit=self.limit
         )
-        with options.open_rows(which) as store:
-            yield store
 
 
 @options.add(app, "check")
@@ -60,7 +66,7 @@ def check(
     Example: `prbench leaderboard check runs/1a2b3c4d5e6f --data lab`
     """
     with against.open() as store:
-        found = check_submissions(folders, store)
+        found = check_submissions(folders, store, against.which)
     if json:
         options.print_json(_as_json(found))
     else:
@@ -91,7 +97,7 @@ def build(
     Example: `prbench leaderboard build submissions --out site --data lab`
     """
     with against.open() as store:
-        found = check_submissions(folders, store)
+        found = check_submissions(folders, store, against.which)
     page = build_site(
         found, out, title=title or TITLE, has_data=against.data is not None, command=options.command_line()
     )

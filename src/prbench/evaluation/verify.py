@@ -10,18 +10,19 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from prbench.data import ExampleStore
-from prbench.errors import RunError, UsageError
+from prbench.data import DataSettings, ExampleStore
+from prbench.errors import RunError, UsageError, shortened
 from prbench.evaluation.run import run_context
-from prbench.evaluation.score import chosen_comes_first, facts_of, of_comparisons
+from prbench.evaluation.score import can_swap, chosen_comes_first, facts_of, of_comparisons
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import MAX_FAILED, POPULATIONS, FinishedRun, summarize
 from prbench.metrics.ratings import with_alignments
-from prbench.runs import ITEMS, MANIFEST, SUMMARY, TIMING, from_record
+from prbench.registry import MODELS
+from prbench.runs import ITEMS, MANIFEST, SUMMARY, TIMING, from_record, to_record
 from prbench.runs.files import EVAL
 from prbench.runs.manifest import read_manifest, require_facts
 from prbench.runs.rows import NO_ROW
@@ -41,8 +42,13 @@ from prbench.schema import (
     decide,
 )
 
+LARGEST = 2**63  # of whole numbers; a seed is the largest that a run has
+LONGEST = 80  # characters of what is quoted of an error
 NAMED = 3  # rows of one fault that are named; the others are counted
 TOLERANCE = 2e-6  # figures are kept to six digits, and the last one may differ from machine to machine
+RESUBMIT = "Submit the folder as `prbench eval` wrote it."
+# What a file brings about that no run of ours wrote, wherever it is met: it refuses that submission, and no other.
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ESTIMATE = frozenset({"value", "low", "high"})
 
 
@@ -82,42 +88,80 @@ class _Faults:
         return tuple(found)
 
 
-def verify_run(folder: Path, store: ExampleStore | None = None) -> Verification:
-    """Check the run in a folder; with the rows of its dataset, against those as well."""
+def verify_run(folder: Path, store: ExampleStore | None = None, which: DataSettings | None = None) -> Verification:
+    """Check the run in a folder; with the rows of its dataset, against those as well.
+
+    `which` says how the dataset is called: its name and split in a submission are what the submitter claims.
+    """
     faults = _Faults()
     try:
-        manifest = _manifest_of(folder, faults)
-        settings = EvalSettings.from_config(manifest["config"]["settings"])
-        submitted = _strict(folder / SUMMARY)
-        rows = _rows_of(folder, faults)
+        found = _verify(folder, store, which, faults)
     except (RunError, UsageError) as error:
-        return Verification(folder=folder, faults=(*faults.lines(), str(error)), missing=())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        line = f"{folder / MANIFEST}: its config cannot be read ({type(error).__name__}: {error})."
-        return Verification(folder=folder, faults=(*faults.lines(), line), missing=())
-    _check_probes(rows, manifest["facts"], settings, faults)
+        faults.add(str(error))
+    except _BROKEN as error:
+        faults.add(f"{folder}: cannot be read as a run ({type(error).__name__}: {shortened(str(error), LONGEST)}).")
+    else:
+        if found is not None:
+            return found
+    # Half a surrogate pair, quoted from the submission, can be neither printed nor written.
+    lines = (line.encode("utf-8", "backslashreplace").decode("utf-8") for line in faults.lines())
+    return Verification(folder=folder, faults=tuple(lines), missing=())
+
+
+def _verify(
+    folder: Path, store: ExampleStore | None, which: DataSettings | None, faults: _Faults
+) -> Verification | None:
+    """Return a run that holds; of another one, `None`, or the error of the first file that cannot be read."""
+    manifest = _manifest_of(folder, faults)
+    config, facts = manifest["config"], manifest["facts"]
+    settings = EvalSettings.from_config(config["settings"])
+    submitted = _strict(folder / SUMMARY)
+    rows = _rows_of(folder, faults)
+    is_of_data = store is not None and store.content_hash == config["data_hash"]
+    _check_probes(rows, manifest, settings, store if is_of_data else None, faults)
+    kind = _Kind.of(config, rows)
     for row in rows:
-        _check_row(row, settings, faults)
+        _check_row(row, settings, kind, faults)
     if store is not None:
-        _check_data(rows, manifest["config"], settings, store, faults)
-    if not faults.lines():  # figures of rows that contradict each other are worth nothing
-        _check_summary(submitted, rows, manifest["facts"], faults)
-    found = faults.lines()
-    if found:
-        return Verification(folder=folder, faults=found, missing=())
-    summary = summarize(rows, manifest["facts"])
-    return Verification(
-        folder=folder,
-        faults=(),
-        missing=tuple(_missing(folder, manifest, summary, settings, rows, store)),
-        run=FinishedRun(folder=folder, manifest=manifest, summary=summary, rows=rows),
-    )
+        _check_data(rows, config, settings, store, faults)
+    if faults.lines():  # figures of rows that contradict each other are worth nothing
+        return None
+    _check_summary(submitted, rows, facts, settings, faults)
+    if faults.lines():
+        return None
+    missing = list(_missing(folder, manifest, submitted, settings, rows, store))
+    if store is not None and which is not None:
+        missing.extend(_other_names(manifest, which))
+        manifest = _named_by(manifest, which, store)
+    summary = summarize(rows, manifest["facts"], settings.probes)
+    run = FinishedRun(folder=folder, manifest=manifest, summary=summary, rows=rows)
+    return Verification(folder=folder, faults=(), missing=tuple(missing), run=run)
+
+
+def _named_by(manifest: Mapping[str, Json], which: DataSettings, store: ExampleStore) -> dict[str, Json]:
+    """Return the manifest with its data called what the dataset at hand is called: the same rows, by their hash."""
+    facts = manifest["facts"]
+    data = {**facts["data"], "name": which.source, "bad_rows": len(store.bad_rows)}
+    return {**manifest, "data": which.to_config(), "facts": {**facts, "data": data}}
+
+
+def _other_names(manifest: Mapping[str, Json], which: DataSettings) -> Iterator[str]:
+    """Yield what the submission calls its data, where that differs: the same rows may lie in several files."""
+    name, data, own = manifest["facts"]["data"]["name"], manifest["data"], which.to_config()
+    said: dict[str, tuple[Json, Json]] = {"name": (name, which.source)}
+    said |= {key: (data.get(key), own.get(key)) for key in ("source", "subset", "split", "revision", "limit")}
+    if said["source"] == said["name"]:
+        del said["source"]
+    for key, (theirs, ours) in said.items():
+        if theirs != ours:
+            yield f"its {key} of the data, {_quoted(theirs)}, is not shown: --data says {_quoted(ours)}"
 
 
 def _strict(path: Path) -> dict[str, Json]:
     """Return the object of a JSON file in which every number is one, and no key stands twice."""
     try:
         content = _strict_json(path.read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()  # infinity, and half a surrogate pair
     except FileNotFoundError:
         raise RunError(f"{path}: is missing. Submit the whole folder of a finished run.") from None
     except OSError as error:
@@ -130,7 +174,14 @@ def _strict(path: Path) -> dict[str, Json]:
 
 
 def _strict_json(text: str) -> Json:
-    return json.loads(text, parse_constant=_check_constant, object_pairs_hook=_without_doubles)
+    return json.loads(text, parse_constant=_check_constant, parse_int=_bounded_int, object_pairs_hook=_without_doubles)
+
+
+def _bounded_int(text: str) -> int:
+    number = int(text)
+    if abs(number) >= LARGEST:
+        raise ValueError(f"{shortened(text, LONGEST)} is larger than any number of a run")
+    return number
 
 
 def _check_constant(name: str) -> NoReturn:
@@ -149,12 +200,12 @@ def _manifest_of(folder: Path, faults: _Faults) -> dict[str, Json]:
     """Return the manifest; what readers take from its facts must be what its config says."""
     path = folder / MANIFEST
     _strict(path)
-    manifest = read_manifest(folder, "submission")  # its run id is the hash of its config
+    manifest = read_manifest(folder, "submission", RESUBMIT)  # its run id is the hash of its config
     if manifest["kind"] != EVAL:
         raise RunError(
             f"{path}: was made by `prbench {manifest['kind']}`. A leaderboard takes runs of `prbench eval`."
         )
-    require_facts(folder, manifest)
+    require_facts(folder, manifest, RESUBMIT)
     config, facts = manifest["config"], manifest["facts"]
     settings = EvalSettings.from_config(config["settings"])
     told = {
@@ -194,9 +245,10 @@ def _rows_of(folder: Path, faults: _Faults) -> list[Row | RatedRow]:
             continue
         try:
             row = from_record(_strict_json(line))
+            _check_text(row)
         except ValueError as error:
             raise RunError(f"{path}:{number}: not a row of ours ({error}).") from None
-        except NO_ROW:
+        except (*NO_ROW, AttributeError, RecursionError):
             raise RunError(f"{path}:{number}: not a row of ours.") from None
         if (row.id, row.probe) in found:
             faults.add_row("stands twice", _place(row))
@@ -206,6 +258,12 @@ def _rows_of(folder: Path, faults: _Faults) -> list[Row | RatedRow]:
     if rated and len(rated) < len(rows):
         raise RunError(f"{path}: holds pairs and ratings, and a run is of one of them.")
     return _with_alignments(rated, faults) if rated else rows
+
+
+def _check_text(row: Row | RatedRow) -> None:
+    """Refuse half a surrogate pair in what pages and exports show; a model's own words may hold one."""
+    for text in (row.id, row.user_id, row.category, row.question_hash, *map(str, (*row.groups, *row.groups.values()))):
+        text.encode()
 
 
 def _with_alignments(rows: Sequence[RatedRow], faults: _Faults) -> list[Row | RatedRow]:
@@ -218,17 +276,23 @@ def _with_alignments(rows: Sequence[RatedRow], faults: _Faults) -> list[Row | Ra
 
 
 def _check_probes(
-    rows: Sequence[Row | RatedRow], facts: Mapping[str, Json], settings: EvalSettings, faults: _Faults
+    rows: Sequence[Row | RatedRow],
+    manifest: Mapping[str, Json],
+    settings: EvalSettings,
+    store: ExampleStore | None,
+    faults: _Faults,
 ) -> None:
     """Every item is asked under every probe, and says the same of itself each time."""
     of_probe: dict[Probe, dict[str, Row | RatedRow]] = {probe: {} for probe in Probe}
     for row in rows:
         of_probe[row.probe][row.id] = row
     own = of_probe[Probe.OWN]
-    _check_counts(own, facts, faults)
-    users_of: dict[str, set[str]] = defaultdict(set)
-    for row in own.values():
-        users_of[row.category].add(row.user_id)
+    _check_counts(own, manifest["facts"], faults)
+    is_labeled = bool(manifest["config"]["context"].get("labels"))
+    if store is not None:
+        swapped = _swapped_of(store, settings, is_labeled=is_labeled) & own.keys()
+    else:
+        swapped = _swapped_by_rows(own, of_probe[Probe.SWAP], settings, is_labeled=is_labeled)
     for probe, found in of_probe.items():
         if probe not in settings.probes:
             for name in found:
@@ -241,14 +305,46 @@ def _check_probes(
                 faults.add_row(
                     "says another user, category, question or group than under its own profile", _place(row)
                 )
-        # A swap needs another user of the category, and a gold rubric has nothing to swap.
-        is_oracle = settings.context == "oracle"
-        asked = {n for n, row in own.items() if len(users_of[row.category]) > 1 and not is_oracle}
-        wanted = asked if probe is Probe.SWAP else own.keys()
+        wanted = swapped if probe is Probe.SWAP else own.keys()
         for name in sorted(wanted - found.keys()):
             faults.add_row(f"has no row of the probe {probe.value!r}", name)
         for name in sorted((found.keys() & own.keys()) - wanted):
             faults.add_row(f"has a row of the probe {probe.value!r}, for which there is nobody", name)
+
+
+def _swapped_of(store: ExampleStore, settings: EvalSettings, *, is_labeled: bool) -> set[str]:
+    """Return the items of a dataset for which there is somebody else to be shown."""
+    return {
+        example.id
+        for position, example in enumerate(store)
+        if can_swap(example.user, store.donor(position, settings.seed), settings.context, labeled=is_labeled)
+    }
+
+
+def _swapped_by_rows(
+    own: Mapping[str, Row | RatedRow],
+    found: Mapping[str, Row | RatedRow],
+    settings: EvalSettings,
+    *,
+    is_labeled: bool,
+) -> set[str]:
+    """Return the items that must have been swapped, as far as rows can tell.
+
+    A swap needs another user of the category, and where posts are shown, one with other posts. So of a category either
+    all items are swapped, or none is, as all of its users have the same posts.
+    """
+    users_of: dict[str, set[str]] = defaultdict(set)
+    for row in own.values():
+        users_of[row.category].add(row.user_id)
+    needs_posts = settings.context != "none" and not is_labeled
+    were = {own[name].category for name in found if name in own}
+    return {
+        name
+        for name, row in own.items()
+        if settings.context != "oracle"
+        and len(users_of[row.category]) > 1
+        and (row.category in were or not needs_posts)
+    }
 
 
 def _check_counts(own: Mapping[str, Row | RatedRow], facts: Mapping[str, Json], faults: _Faults) -> None:
@@ -267,7 +363,26 @@ def _facts_of_row(row: Row | RatedRow) -> tuple[Json, ...]:
     return (row.user_id, row.category, row.question_hash, dict(row.groups), *rating)
 
 
-def _check_row(row: Row | RatedRow, settings: EvalSettings, faults: _Faults) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What a verdict of a model comes from."""
+
+    compares: bool  # it prefers one of two, so a verdict has picks
+    is_recorded: bool  # another program asked, in orders of its own
+
+    @classmethod
+    def of(cls, config: Mapping[str, Json], rows: Sequence[Row | RatedRow]) -> "_Kind":
+        """Read it off the kind, and off the name, of the model; where a row has picks, all of them have."""
+        kind = MODELS.get(config["model_kind"])
+        named = MODELS.get(config["model"].partition(":")[0])
+        return cls(
+            compares=any(each is not None and each.compares for each in (kind, named))
+            or any(isinstance(row, Row) and row.orders for row in rows),
+            is_recorded=kind is not None and kind.is_recorded,
+        )
+
+
+def _check_row(row: Row | RatedRow, settings: EvalSettings, kind: _Kind, faults: _Faults) -> None:
     """A verdict follows from two scores, or from what a judge picked in each order; a score is a number or nothing."""
     numbers = (row.score,) if isinstance(row, RatedRow) else (row.score_chosen, row.score_rejected)
     if not all(number is None or math.isfinite(number) for number in numbers):
@@ -283,7 +398,10 @@ def _check_row(row: Row | RatedRow, settings: EvalSettings, faults: _Faults) -> 
             faults.add_row("has a score and a reason why there is none, or neither", _place(row))
         return
     if row.orders:
-        _check_orders(row, settings, faults)
+        _check_orders(row, settings, kind, faults)
+        return
+    if kind.compares and (row.verdict is not Verdict.UNREADABLE or numbers != (None, None)):
+        faults.add_row("has a verdict and no picks, and its model compares", _place(row))
         return
     verdict = decide(Score(value=row.score_chosen), Score(value=row.score_rejected))
     if row.verdict is not verdict:
@@ -292,11 +410,15 @@ def _check_row(row: Row | RatedRow, settings: EvalSettings, faults: _Faults) -> 
         faults.add_row("has a verdict and a reason why there is none, or neither", _place(row))
 
 
-def _check_orders(row: Row, settings: EvalSettings, faults: _Faults) -> None:
+def _check_orders(row: Row, settings: EvalSettings, kind: _Kind, faults: _Faults) -> None:
     names = [str(each["order"]) for each in row.orders]
     first = "chosen_first" if chosen_comes_first(row.id, seed=settings.seed) else "rejected_first"
-    wanted = {"chosen_first", "rejected_first"} if settings.orders == "both" else {first}
-    if sorted(names) != sorted(wanted):
+    both = ["chosen_first", "rejected_first"]
+    if settings.orders == "both":
+        is_asked = sorted(names) == both
+    else:
+        is_asked = names == [first] or (kind.is_recorded and len(names) == 1 and names[0] in both)
+    if not is_asked:
         faults.add_row(f"was not asked in the orders that the settings say ({settings.orders})", _place(row))
         return
     try:
@@ -365,11 +487,15 @@ def _of_example(example: Example | RatedExample) -> tuple[tuple[Json, ...], int]
 
 
 def _check_summary(
-    submitted: Mapping[str, Json], rows: Sequence[Row | RatedRow], facts: Mapping[str, Json], faults: _Faults
+    submitted: Mapping[str, Json],
+    rows: Sequence[Row | RatedRow],
+    facts: Mapping[str, Json],
+    settings: EvalSettings,
+    faults: _Faults,
 ) -> None:
     """Every figure is what the rows give, and lies within its interval."""
     try:
-        anew = summarize(rows, facts)
+        anew = summarize(rows, facts, settings.probes)
     except UsageError as error:
         faults.add(f"{ITEMS}: no figures can be computed: {error}")
         return
@@ -458,3 +584,21 @@ def _missing(
         yield "no accuracy: too few verdicts can be read"
     if store is None:
         yield "no --data was given: items, users and questions were not compared with the dataset"
+        yield "no --data was given: the name of the data is what the submitter says"
+        if unswapped := summary["unswapped"]:
+            yield f"{unswapped['items']} items were not swapped: only --data shows whether nobody's posts differ"
+
+
+def same_rows(one: FinishedRun, other: FinishedRun) -> bool:
+    """True where two runs say the same of the same items, but for the rounding of scores and a judge's own words."""
+    if len(one.rows) != len(other.rows):
+        return False
+    pairs = zip(one.rows, other.rows, strict=True)  # both are sorted
+    return not any(True for a, b in pairs for _ in _differences(_said(a), _said(b)))
+
+
+def _said(row: Row | RatedRow) -> dict[str, Json]:
+    record = to_record(replace(row, raw="") if isinstance(row, RatedRow) else replace(row, replies=NOTHING))
+    if "orders" in record:
+        record["orders"] = [{**order, "raw": ""} for order in record["orders"]]
+    return {**record, "detail": ""}

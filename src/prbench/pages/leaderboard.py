@@ -13,11 +13,16 @@ from prbench.schema import Json
 CHECKED = (
     "The run id is the hash of the configuration, and nothing else in the manifest contradicts it.",
     "Every item was asked once under every probe that was asked, and says the same of itself each time.",
-    "Every verdict follows from its two scores, or from a judge's picks in both orders.",
+    "Every verdict follows from its two scores, or from a judge's picks in the orders that it was asked in.",
     "Every figure of the summary is what the rows give; no number is missing where one belongs.",
 )
-AGAINST_DATA = "Every row is of an item of the dataset, with its user, category and question, and no item is left out."
-WITHOUT_DATA = "The rows were not compared with the dataset: none was given."
+AGAINST_DATA = (
+    "Every row is of an item of the dataset, with its user, category and question, and no item is left out. "
+    "The data is called what the dataset is called, whatever a submission says."
+)
+WITHOUT_DATA = (
+    "The rows were not compared with the dataset: none was given. The name of the data is what the submitter says."
+)
 NOT_SEEN = (
     "Whether a score is what the model says cannot be seen from rows: for that, repeat the command of the run, or a "
     "part of it with --limit."

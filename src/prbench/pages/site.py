@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prbench.data import ExampleStore
+from prbench.data import DataSettings, ExampleStore
 from prbench.errors import RunError, UsageError
-from prbench.evaluation.summary import MAX_FAILED, FinishedRun, named_apart, summarize
-from prbench.evaluation.verify import Verification, verify_run
+from prbench.evaluation.summary import MAX_FAILED, FinishedRun, named_apart, probes_of, summarize
+from prbench.evaluation.verify import Verification, same_rows, verify_run
 from prbench.metrics.estimate import USERS
 from prbench.pages.board import board_table, make_boards
 from prbench.pages.leaderboard import render_index, render_submission
@@ -32,25 +32,40 @@ class Submissions:
     refused: tuple[Verification, ...]
 
 
-def check_submissions(paths: Sequence[Path], store: ExampleStore | None = None) -> Submissions:
-    """Check every run folder in these folders; of two with the same run, the second is refused."""
+def check_submissions(
+    paths: Sequence[Path], store: ExampleStore | None = None, which: DataSettings | None = None
+) -> Submissions:
+    """Check every run folder in these folders, with the dataset as it is called by `which`.
+
+    Of several with the same run the first is taken if all have the same rows. Which of others is true cannot be seen
+    from here, so that all are refused: who comes first by name must not displace the rest.
+    """
     folders = list(dict.fromkeys(each for path in paths for each in _submitted(path, DEEPEST)))
     if not folders:
         raise RunError(f"{paths[0]}: holds no submission. One is the whole folder of a run of `prbench eval`.")
-    accepted: dict[str, Verification] = {}
+    accepted: list[Verification] = []
     refused: list[Verification] = []
+    same_id: dict[str, list[tuple[Verification, FinishedRun]]] = {}
     for folder in folders:
-        found = verify_run(folder, store)
+        found = verify_run(folder, store, which)
         if found.run is None:
             refused.append(found)
-            continue
-        run_id = str(found.run.summary["run_id"])
-        if run_id in accepted:
-            line = f"is the same run as {accepted[run_id].folder}: {run_id}."
-            refused.append(replace(found, faults=(line,), run=None))
         else:
-            accepted[run_id] = found
-    return Submissions(accepted=tuple(accepted.values()), refused=tuple(refused))
+            same_id.setdefault(str(found.run.summary["run_id"]), []).append((found, found.run))
+    for run_id, several in same_id.items():
+        (first, run), *others = several
+        if all(same_rows(run, other) for _, other in others):
+            accepted.append(first)
+            refused.extend(_refuse(each, f"is the same run as {first.folder}: {run_id}.") for each, _ in others)
+            continue
+        named = ", ".join(str(each.folder) for each, _ in several)
+        line = f"{named}: are the same run, {run_id}, with different rows. Ask who handed them in to run it again."
+        refused.extend(_refuse(each, line) for each, _ in several)
+    return Submissions(accepted=tuple(accepted), refused=tuple(refused))
+
+
+def _refuse(found: Verification, line: str) -> Verification:
+    return replace(found, faults=(line,), run=None)
 
 
 def _submitted(path: Path, depth: int) -> Iterator[Path]:
@@ -109,7 +124,7 @@ def _for_all(run: FinishedRun) -> FinishedRun:
     facts = {**run.manifest["facts"], "resample": USERS, "group_by": [], "max_failed": MAX_FAILED}
     if facts == run.manifest["facts"]:
         return run
-    return replace(run, summary=summarize(run.rows, facts))
+    return replace(run, summary=summarize(run.rows, facts, probes_of(run.manifest)))
 
 
 def _json(content: Json) -> str:
@@ -117,4 +132,5 @@ def _json(content: Json) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="")
+    # The name of a folder may be no UTF-8.
+    path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")

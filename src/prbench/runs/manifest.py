@@ -162,6 +162,7 @@ def _plain(value: Json) -> Json:
     return json.loads(json.dumps(value.to_config() if hasattr(value, "to_config") else value))
 
 
+RESTORE = "Restore the file, or use --fresh."
 Shape: TypeAlias = Mapping[str, "type | tuple[type, ...] | Shape"]  # what stands at a key; a shape within, an object
 
 _EVERY: Shape = {"kind": str, "run_id": str, "config": {}, "facts": {}, "data": {}, "command": str}
@@ -195,22 +196,22 @@ _SUMMARIES: Mapping[str, Shape] = {
 }
 
 
-def read_manifest(folder: Path, what: str = "run") -> dict[str, Json]:
+def read_manifest(folder: Path, what: str = "run", remedy: str = RESTORE) -> dict[str, Json]:
     """Return what a run says that it is. Its configuration is whole, for the run's id is a hash of it."""
     path = folder / MANIFEST
     manifest = read_json(path, what)
-    require(path, manifest, _EVERY)
+    require(path, manifest, _EVERY, remedy=remedy)
     if run_id(manifest["config"]) != manifest["run_id"]:
-        raise RunError(f"{path}: its config is not the one that its run_id names. Restore the file, or use --fresh.")
+        raise RunError(f"{path}: its config is not the one that its run_id names. {remedy}")
     return manifest
 
 
-def require_facts(folder: Path, manifest: Mapping[str, Json]) -> None:
+def require_facts(folder: Path, manifest: Mapping[str, Json], remedy: str = RESTORE) -> None:
     """Refuse a manifest that lacks what readers of its kind of run need."""
     path = folder / MANIFEST
-    require(path, manifest, _MANIFESTS.get(manifest["kind"], {}))
+    require(path, manifest, _MANIFESTS.get(manifest["kind"], {}), remedy=remedy)
     if not all(isinstance(name, str) for name in manifest["facts"].get("group_by", ())):
-        raise _damaged(path, "facts.group_by")
+        raise _damaged(path, "facts.group_by", remedy)
 
 
 def read_summary(folder: Path, kind: str) -> dict[str, Json]:
@@ -220,17 +221,17 @@ def read_summary(folder: Path, kind: str) -> dict[str, Json]:
     return summary
 
 
-def require(path: Path, content: Mapping[str, Json], shape: Shape, within: str = "") -> None:
+def require(path: Path, content: Mapping[str, Json], shape: Shape, within: str = "", *, remedy: str = RESTORE) -> None:
     """Refuse the content of a file that is not of a shape."""
     for key, wanted in shape.items():
         found = content.get(key)
         if isinstance(wanted, Mapping):
             if not isinstance(found, dict):
-                raise _damaged(path, f"{within}{key}")
-            require(path, found, wanted, f"{within}{key}.")
+                raise _damaged(path, f"{within}{key}", remedy)
+            require(path, found, wanted, f"{within}{key}.", remedy=remedy)
         elif not isinstance(found, wanted):
-            raise _damaged(path, f"{within}{key}")
+            raise _damaged(path, f"{within}{key}", remedy)
 
 
-def _damaged(path: Path, key: str) -> RunError:
-    return RunError(f"{path}: its `{key}` is missing or damaged. Restore the file, or use --fresh.")
+def _damaged(path: Path, key: str, remedy: str) -> RunError:
+    return RunError(f"{path}: its `{key}` is missing or damaged. {remedy}")
