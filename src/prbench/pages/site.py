@@ -56,15 +56,15 @@ def check_submissions(
         (first, run), *others = several
         if all(same_rows(run, other) for _, other in others):
             accepted.append(first)
-            refused.extend(_refuse(each, f"is the same run as {first.folder}: {run_id}.") for each, _ in others)
+            refused.extend(_with_fault(each, f"is the same run as {first.folder}: {run_id}.") for each, _ in others)
             continue
         named = ", ".join(str(each.folder) for each, _ in several)
         line = f"{named}: are the same run, {run_id}, with different rows. Ask who handed them in to run it again."
-        refused.extend(_refuse(each, line) for each, _ in several)
+        refused.extend(_with_fault(each, line) for each, _ in several)
     return Submissions(accepted=tuple(accepted), refused=tuple(refused))
 
 
-def _refuse(found: Verification, line: str) -> Verification:
+def _with_fault(found: Verification, line: str) -> Verification:
     return replace(found, faults=(line,), run=None)
 
 
