@@ -134,8 +134,7 @@ def test_prose_is_no_verdict(name: str, prose: str) -> None:
 @given(VERDICTS, PROSE, PROSE)
 def test_a_mention_is_no_verdict(said: tuple[str, str, Pick], before: str, after: str) -> None:
     name, verdict, _ = said
-    if name != "json":  # an object counts wherever it stands
-        assert pick(name, f"Well, {before} say {verdict} and then {after}, which") is Pick.UNREADABLE
+    assert pick(name, f"Well, {before} say {verdict} and then {after}, which") is Pick.UNREADABLE
 
 
 @STEADY
@@ -143,12 +142,19 @@ def test_a_mention_is_no_verdict(said: tuple[str, str, Pick], before: str, after
 def test_a_quotation_does_not_decide(said: tuple[str, str, Pick], other: tuple[str, str, Pick], prose: str) -> None:
     """A response that speaks the judge's language is quoted by the judge; what the judge says itself counts."""
     name, verdict, expected = said
-    if name == "json":
-        return
     for quoted in SAID[name]:
         for quotation in (f'It says "{quoted}." at its end.', f"> {quoted}.", f"Response B ends with:\n\n{quoted}."):
             assert pick(name, f"{verdict}.\n\n{quotation}") is expected
             assert pick(name, f"Well, {prose} say.\n\n{quotation}") is Pick.UNREADABLE
+
+
+@STEADY
+@given(VERDICTS, st.sampled_from(["</s>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", ".</s>\n<|im_end|>\n"]))
+def test_an_end_mark_of_a_chat_template_changes_nothing(said: tuple[str, str, Pick], mark: str) -> None:
+    name, verdict, expected = said
+    assert pick(name, verdict + mark) is expected
+    result = open_format("result").require_pick("result")
+    assert result(f"Result: B{mark}") is result(f"B{mark}") is Pick.SECOND
 
 
 @STEADY
@@ -187,6 +193,28 @@ def test_whatever_a_format_calls_the_two_they_are_positions(label: str, expected
     assert pick("boxed", f"\\boxed{{{label}}}") is expected
     assert pick("json", f'{{"winner": "{label}"}}') is expected
     assert pick("therefore", f"Therefore, response {label} is better.") is expected
+
+
+@pytest.mark.parametrize(
+    "reply,expected", [(r"\(\boxed{7}\)", 7), (r"\[\boxed{\mathrm{7}}\]", 7), (r"not \boxed{7}", None)]
+)
+def test_a_boxed_score_may_stand_in_latex(reply: str, expected: float | None) -> None:
+    assert open_format("boxed").require_score("boxed")(reply, 1, 10) == expected
+
+
+@pytest.mark.parametrize(
+    "reply,expected",
+    [
+        ('{"score": 4}', 4),
+        ('Score: {"score": 4}', 4),
+        ('{"score": 4}\nI would not say {"score": 2}.', 4),
+        ('{"score": 4}\n{"score": "many"}', None),
+        ('I would not say {"score": 2}.', None),
+        ('> {"score": 4}', None),
+    ],
+)
+def test_a_score_in_json_stands_alone(reply: str, expected: float | None) -> None:
+    assert open_format("json?field=score").require_score("json")(reply, 1, 5) == expected
 
 
 # Naming the formats that would have read a reply.
@@ -239,15 +267,47 @@ def test_a_pattern_of_ones_own_matches_a_whole_line(reply: str, expected: Pick) 
 def test_a_pattern_may_compare_two_scores_or_give_one() -> None:
     compared = own("(?P<score_first>[0-9.]+) vs (?P<score_second>[0-9.]+)").require_pick("own")
     assert [compared(reply) for reply in ("7 vs 3", "3 vs 7.5", "4 vs 4.0", "4 vs 4.0.0")] == [*PICKS, Pick.UNREADABLE]
+    assert [compared(reply) for reply in (". vs .", " vs 3")] == [Pick.UNREADABLE] * 2
+    named = own(r"(?P<score_first>\S+) (?P<score_second>\S+)").require_pick("own")
+    for reply in ("nan 3", "3 nan", "nan nan", "inf inf", "inf 3", "-inf 3"):
+        assert named(reply) is Pick.UNREADABLE
     score = own("Stars: (?P<score>.*)").require_score("own")
     assert [score(f"Stars: {stars}", 1, 5) for stars in ("4", "4/5", "4/10", "9", "many")] == [4, 4, None, None, None]
 
 
-@pytest.mark.parametrize("unit", ["a", "1", " ", "Choice: ", "\n"])
+EITHER = "(?:(?P<first>1)|(?P<second>2))"
+
+
+@pytest.mark.parametrize("unit", ["a", "1", " ", "Choice: ", "\n", "=" * 250 + "\n", "=" * 130 + "\n"])
+@pytest.mark.parametrize("pattern", [f".*.*.*={EITHER}", f".*.*.*.*={EITHER}", "a?" * 12 + EITHER])
 @pytest.mark.timeout(20)
-def test_a_careless_pattern_does_not_stop_a_run(unit: str) -> None:
-    careless = own(r"(?:.*.*.*=(?P<first>1)|.*.*.*=(?P<second>2))").require_pick("own")
-    assert careless(unit * (20_000 // len(unit))) is Pick.UNREADABLE
+def test_a_careless_pattern_does_not_stop_a_run(pattern: str, unit: str) -> None:
+    assert own(pattern).require_pick("own")(unit * (20_000 // len(unit))) is Pick.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "careless,fact",
+    [
+        (r"(?:\w+ ?)+: ", "a repetition holds another one"),
+        (r"(?:a|ab)*", "a repetition holds another one"),
+        (r"(?:a?){30}", "a repetition holds another one"),
+        (r"(?:(?=.*x)y)+", "a repetition holds another one"),
+        (".*" * 12, "too many repetitions"),
+        ("a?" * 40, "too many repetitions"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_a_pattern_that_may_take_years_is_refused(careless: str, fact: str) -> None:
+    with pytest.raises(UsageError, match=fact) as caught:
+        own(careless + EITHER)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pattern_may_repeat_characters_and_have_optional_parts() -> None:
+    number = r"[0-9]+(?:\.[0-9]+)?"
+    compared = own(rf"\**Scores: (?P<score_first>{number}) vs (?P<score_second>{number})").require_pick("own")
+    assert compared("**Scores: 7.25 vs 10") is Pick.SECOND
+    assert own(rf"\**\s*Choice:\s*\**\s*{EITHER}\**").require_pick("own")("**Choice:** 2") is Pick.SECOND
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from prbench.prompts.llm_json import AmbiguousJsonError, fits_shape, objects_with, scan
+from prbench.prompts.llm_json import AmbiguousJsonError, Found, fits_shape, objects_with, scan
 from prbench.schema import Json, Pick
 
 TIES = frozenset(
@@ -45,6 +45,7 @@ _NUMBER = re.compile(
 )
 _THINKING = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning)\b[^<>]*>|\[(?P<end2>/?)THINK\]", re.IGNORECASE)
 
+_END_MARKS = ("</s>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "<end_of_turn>")  # of chat templates
 _BULLET = re.compile(r"(?P<indent>[^\S\n]*+)(?:[-*•–]|\(?[0-9]{1,2}[.):])[^\S\n]++(?P<text>\S.*)")
 # Blanks before a dash are tried from their first one only: from each of them would take the square of their number.
 _WHY = re.compile(r":[*_`]*+(?:\s+|$)|(?<!\s)\s++[–—-]\s+|：")
@@ -98,14 +99,19 @@ def read_json(text: str, shape: Mapping[str, Json]) -> dict[str, Json] | None:
     """
     required = frozenset(shape.get("required", ()))
     last: list[dict[str, Json]] = []
-    try:
-        values = scan(_strip_thinking_around_json(text)).values
-    except AmbiguousJsonError:
-        return None
-    for found in values:
+    for found in values_in(text)[1]:
         last = objects_with(required, found.value) or last
     # Several objects inside one value, as in a list of them: nobody can say which one is meant.
     return last[0] if len(last) == 1 and fits_shape(last[0], shape) else None
+
+
+def values_in(text: str) -> tuple[str, tuple[Found, ...]]:
+    """The reply without its thinking, and the JSON values in it as `read_json` looks at them."""
+    try:
+        kept = _strip_thinking_around_json(text)
+        return kept, scan(kept).values
+    except AmbiguousJsonError:
+        return "", ()
 
 
 def read_aspects(text: str) -> tuple[tuple[str, str], ...]:
@@ -124,11 +130,18 @@ def read_aspects(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def strip_thinking(text: str) -> str:
-    """The reply without its thinking blocks. One that never closes runs to the end of the text.
+    """The reply without its thinking blocks, and without a chat template's end marks at its end.
 
-    A closing tag without an opening one ends a block that the prompt opened: all before it was thinking.
+    A block that never closes runs to the end of the text. A closing tag without an opening one ends a block that the
+    prompt opened: all before it was thinking.
     """
-    return strip_blocks(text, _THINKING)
+    kept = strip_blocks(text, _THINKING)
+    end = len(kept)
+    while mark := next((each for each in _END_MARKS if kept.endswith(each, 0, end)), ""):
+        end -= len(mark)
+        while end and kept[end - 1].isspace():
+            end -= 1
+    return kept[:end]
 
 
 def strip_blocks(text: str, tags: re.Pattern[str]) -> str:

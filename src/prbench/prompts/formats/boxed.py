@@ -6,7 +6,11 @@ from prbench.prompts.replies import number_on, within
 from prbench.schema import Pick
 from prbench.specs import Spec
 
-_BOX = r"\\{{1,2}}boxed ?\{{ ?(?:\\{{1,2}}text(?:bf|rm)? ?\{{ ?)?{inside} ?\}}?\}}"
+_BOX = (
+    r"(?:\\{{1,2}}[(\[] ?)?\\{{1,2}}boxed ?\{{ ?"
+    r"(?:\\{{1,2}}(?:text(?:bf|rm|it|sf|tt)?|math(?:bf|rm|it|sf|tt)) ?\{{ ?)?{inside}"
+    r" ?\}}?\}}(?:[.!]? ?\\{{1,2}}[)\]])?"
+)
 _LABEL = labeled(_BOX.format(inside=rf"\(?(?:{NOUN} )?\(?(?P<label>{SIDE}|{TIE})\)?"))
 _SCORE = labeled(_BOX.format(inside=rf"(?P<label>{NUMBER})"))
 

@@ -3,7 +3,7 @@
 import re
 
 from prbench.prompts.formats import ReplyFormat
-from prbench.prompts.formats.sentences import INTRO, LEAD, NOUN, NUMBER, Sentence, last_verdict
+from prbench.prompts.formats.sentences import INTRO, LEAD, NOUN, NUMBER, Sentence, last_verdict, without_blanks_in_tags
 from prbench.prompts.replies import number_on, strip_thinking, within
 from prbench.schema import Pick
 from prbench.specs import Spec
@@ -24,6 +24,11 @@ _SCORES = re.compile(
 _BETWEEN = re.compile(
     rf"</answer>(?:[ \t]*+\n[ \t]*+(?=<answer>)|\s++(?={NOUN}[ \t]++[2b][ \t]*+:?[ \t]*+<answer>))", re.IGNORECASE
 )
+# Also with blank lines between them, where each is alone on its line.
+_LONE = r"<answer>[^<>\n]{0,60}+</answer>"
+_APART = re.compile(
+    rf"^([ \t*`]*+{_LONE})[ \t*`]*+\n\s*+(?=[ \t*`]*+{_LONE}[ \t*`.]*+$)", re.IGNORECASE | re.MULTILINE
+)
 
 
 def load(spec: Spec, options: None) -> ReplyFormat:
@@ -33,7 +38,8 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 
 def read(reply: str) -> Pick:
     """Compare the scores of the last pair: equal ones are a tie, and one that is out of range decides nothing."""
-    return last_verdict(_BETWEEN.sub("</answer> ", strip_thinking(reply)), _of_sentence) or Pick.UNREADABLE
+    joined = _APART.sub(r"\1 ", without_blanks_in_tags(strip_thinking(reply)))
+    return last_verdict(_BETWEEN.sub("</answer> ", joined), _of_sentence) or Pick.UNREADABLE
 
 
 def _of_sentence(sentence: Sentence) -> Pick | None:

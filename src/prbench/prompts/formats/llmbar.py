@@ -18,8 +18,10 @@ from prbench.schema import Pick
 from prbench.specs import Spec
 
 _OUTPUT = rf"{OPEN}output \(?(?P<side>[ab])\)?{CLOSE}"
+_THAN = r"(?: than (?:the other(?: one| output)?|output \(?(?P<other>[ab])\)?))?"
 _VERDICT = re.compile(
-    rf"{INTRO}(?:{LEAD})?{_OUTPUT}(?P<states> is (?:the )?better(?: (?:one|output|choice))?{BECAUSE})?", re.IGNORECASE
+    rf"{INTRO}(?:{LEAD})?{_OUTPUT}(?P<states> is (?:the )?better(?: (?:one|output|choice))?{_THAN}{BECAUSE})?",
+    re.IGNORECASE,
 )
 
 
@@ -41,6 +43,7 @@ def _of_sentence(sentence: Sentence) -> Pick | None:
     if sentence.is_item and not is_announced:
         return None
     if found["states"]:
-        return None if pick is None or takes_back(found["because"], pick) else pick
+        is_void = pick is side_of(found["other"] or "") or takes_back(found["because"], pick) if pick else True
+        return None if is_void else pick
     # The bare name is a heading, unless nothing follows.
     return pick if found["lead"] or sentence.is_last else None

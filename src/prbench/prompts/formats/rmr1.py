@@ -4,7 +4,7 @@ import re
 
 from prbench.prompts.formats import ReplyFormat
 from prbench.prompts.formats.arena import meaning_of
-from prbench.prompts.formats.sentences import NOUN, labeled, last_labeled
+from prbench.prompts.formats.sentences import NOUN, labeled, last_labeled, without_blanks_in_tags
 from prbench.prompts.replies import strip_blocks, strip_thinking
 from prbench.schema import Pick
 from prbench.specs import Spec
@@ -14,8 +14,6 @@ _WEIGHING = re.compile(
     r"<(?P<end>/?)(?P<name>rubric|justify|eval|solution|type|quote_[ab]|summary_[ab])\b[^<>]*>(?P<end2>)",
     re.IGNORECASE,
 )
-# Blanks inside the tags, line ends among them.
-_BLANKS = re.compile(r"(?<=<answer>)\s++|(?<!\s)\s++(?=</answer>)", re.IGNORECASE)
 _LABEL = labeled(rf"<answer> ?(?:\[\[ ?)?(?:{NOUN} )?(?P<label>[ab](?: ?(?:>>?|<<?) ?[ab])?) ?(?:\]\] ?)?</answer>")
 
 
@@ -26,5 +24,5 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 
 def read(reply: str) -> Pick:
     """Return what the last answer of its own decides, outside of all blocks of reasons."""
-    rest = _BLANKS.sub("", strip_blocks(strip_thinking(reply), _WEIGHING))
+    rest = without_blanks_in_tags(strip_blocks(strip_thinking(reply), _WEIGHING))
     return last_labeled(rest, _LABEL.fullmatch, meaning_of) or Pick.UNREADABLE

@@ -37,6 +37,13 @@ _FENCE = re.compile(r"\s*+(?:`{3}|~{3})\w*+\s*+")
 _END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\beg)(?<!\bie)(?<!\bvs)(?<!\bcf)(?<![.!?…])[.!?…]++[)'\"_]*+(?=\s|$)")
 _EDGES = " \t'\"_"
 
+# Blanks inside the tags, line ends among them.
+_BLANKS = re.compile(r"(?<=<answer>)\s++|(?<!\s)\s++(?=</answer>)", re.IGNORECASE)
+# `If price mattered:` announces no verdict either.
+_CONDITION = re.compile(
+    r"(?:\A|[.!?]\s)[\s'\"(]*+(?:if|unless|suppose|supposing|assuming|were)\b[^.!?]*+\Z", re.IGNORECASE
+)
+
 Value = TypeVar("Value")
 
 
@@ -48,6 +55,11 @@ class Sentence:
     is_item: bool  # of a list
     is_closed: bool  # by a full stop, or by the end of its paragraph
     is_last: bool  # of the reply
+
+
+def without_blanks_in_tags(reply: str) -> str:
+    """Return the reply with what stands in `<answer>` right behind the tag, and right before its end."""
+    return _BLANKS.sub("", reply)
 
 
 def last_verdict(reply: str, read: Callable[[Sentence], Value | None]) -> Value | None:
@@ -92,7 +104,7 @@ def _lines(text: str) -> Iterator[_Line]:
         if announced is not None and not is_colon:
             head = announced.text[-LONGEST:]
             yield _Line(f"{head} {plain}", announced.is_item, found.is_closed)
-            if _QUOTES.search(head):
+            if _QUOTES.search(head) or _CONDITION.search(head):
                 announced = None
                 continue
         announced = found if is_colon else None

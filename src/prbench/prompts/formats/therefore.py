@@ -8,9 +8,12 @@ from prbench.prompts.formats.sentences import (
     CLOSE,
     INTRO,
     LEAD,
+    NOUN,
     OPEN,
+    SIDE,
     Sentence,
     last_verdict,
+    side_of,
     stated,
     stated_in,
     takes_back,
@@ -18,7 +21,9 @@ from prbench.prompts.formats.sentences import (
 from prbench.schema import Pick
 from prbench.specs import Spec
 
-_CONCLUSION = re.compile(rf"{INTRO}(?:{LEAD})?{OPEN}{stated()}{CLOSE}{BECAUSE}", re.IGNORECASE)
+# `Response B`, `the first answer`: behind a lead, as in `I prefer Response B`, the name is enough.
+_CHOSEN = rf"(?:the )?(?:{NOUN} \(?(?P<chosen>{SIDE})\)?|(?P<which>first|second) {NOUN})"
+_CONCLUSION = re.compile(rf"{INTRO}(?:{LEAD})?{OPEN}(?:{stated()}|{_CHOSEN}){CLOSE}{BECAUSE}", re.IGNORECASE)
 
 
 def load(spec: Spec, options: None) -> ReplyFormat:
@@ -35,5 +40,8 @@ def _of_sentence(sentence: Sentence) -> Pick | None:
     found = _CONCLUSION.fullmatch(sentence.text)
     if not found or not (found["concluding"] or found["then"] or found["lead"]):
         return None
-    pick = stated_in(found)
+    chosen = found["chosen"] or found["which"]
+    if chosen and not found["lead"]:
+        return None
+    pick = side_of(chosen) if chosen else stated_in(found)
     return None if pick is None or takes_back(found["because"], pick) else pick
