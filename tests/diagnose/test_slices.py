@@ -41,13 +41,14 @@ def test_counts_accuracy_and_difference_by_hand(make_row) -> None:
 
 
 def test_the_items_test_is_fishers_and_holm_doubles_it_for_two_slices(make_row) -> None:
-    # Every user has the same share, so resampling users sees no variation, and the items alone decide.
+    # Every user has the same share, so that the items decide; that users differ a little is never ruled out.
     rows, field = by_user(make_row, [("a", 20, 3, 2), ("b", 20, 4, 1)])
     one, other = measure([rows], [field])
     expected = fisher_exact([[60, 40], [80, 20]]).pvalue
-    assert one.cells[0].against_rest.p_value == pytest.approx(expected)
-    assert one.cells[0].against_rest.holm_p == pytest.approx(2 * expected)
-    assert other.cells[0].against_rest.holm_p == pytest.approx(2 * expected)
+    found = one.cells[0].against_rest.p_value
+    assert expected <= found < 1.25 * expected
+    assert one.cells[0].against_rest.holm_p == pytest.approx(2 * found)
+    assert other.cells[0].against_rest.holm_p == pytest.approx(2 * found)
 
 
 def test_what_a_few_users_cause_is_not_shown_however_many_items_they_have(make_row) -> None:

@@ -41,7 +41,7 @@ def test_the_board_ranks_by_accuracy_and_keeps_ceilings_apart(runs: Path) -> Non
     assert board.lines[-1].role == "ceiling"
     assert board.lines[-1].letters == ""
     assert all(line.letters for line in board.lines[:-1])
-    assert "are found with 80 % probability" in board.resolution
+    assert "cannot show any difference" in board.resolution  # the signs of so few users reject nothing
 
 
 def test_every_figure_is_recomputed_from_the_rows(runs: Path) -> None:

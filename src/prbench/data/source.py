@@ -156,7 +156,7 @@ def _read_archive(archive: Path, names: Sequence[PurePath]) -> Iterator[RawRow]:
 
 def _read_csv(file: IO[bytes], name: str) -> Iterator[RawRow]:
     """Rows of a table with a header. Cells are text, but for those of `_JSON_CELLS`; empty ones are null."""
-    csv.field_size_limit(_LONGEST_CELL)
+    limit = csv.field_size_limit(_LONGEST_CELL)  # of the whole process: other tables hold no profiles
     # Broken bytes must not end the reading: they are found again in the cell that holds them.
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     reader = csv.DictReader(text, delimiter="\t" if ".tsv" in name.lower() else ",", strict=True)
@@ -171,6 +171,8 @@ def _read_csv(file: IO[bytes], name: str) -> Iterator[RawRow]:
     except csv.Error as error:
         fact = f"the table is broken here ({error})"
         raise DataError(f"{name}:{reader.line_num}: row: {fact}. Repair the file.") from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _csv_row(row: Mapping[str | None, Json], where: str) -> RawRow:
